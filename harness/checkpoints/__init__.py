@@ -1,0 +1,1 @@
+"""Checkpoints: found, whole, finite, changed against the start."""

@@ -1,0 +1,1 @@
+"""The training command: parsed, its entrypoint found, validated, without a shell."""

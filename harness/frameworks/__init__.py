@@ -1,0 +1,1 @@
+"""One file per trainer behind one Protocol: what a framework declares about itself."""

@@ -1,0 +1,124 @@
+"""The Protocol of a framework adapter, and the facts that it declares as plain data.
+
+Facts are journaled, so that judging needs neither the adapter nor the trainer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.command.model import Finding, TrainingCommand
+from harness.spec import RunSpec
+
+LOSS_TAG_PATTERNS = (r"(^|[/_.])loss$", r"(^|/)loss([/_.]|$)", r"_loss$")
+LR_TAG_PATTERNS = (r"(^|[/_.-])(lr|learning_rate)($|[/_.-])",)
+GRAD_NORM_TAG_PATTERNS = (r"(^|[/_.])(grad|gradient)_norm($|[/_.])",)
+EVAL_TAG_PATTERNS = (r"^(eval|val|valid|validation|test)[/_.]",)
+TOTAL_STEPS_TAG_PATTERNS = (r"(^|/)(total_steps|max_steps)$",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkFacts:
+    """What a trainer is like, as far as the checks must know it. Tag patterns are regular expressions."""
+
+    name: str
+    reason: str
+    """What the framework was told from."""
+    step_base: int | None = None
+    """Metric step of the first update: 0 or 1; None where only the data can tell."""
+    counts_updates_by: str = "probe"
+    """"probe", "metric-rows" (a step with a tag of executed_tags is an executed update) or "counter"."""
+    executed_tags: tuple[str, ...] = ()
+    """Patterns of the tags whose row proves an executed update."""
+    loss_tags: tuple[str, ...] = LOSS_TAG_PATTERNS
+    lr_tags: tuple[str, ...] = LR_TAG_PATTERNS
+    grad_norm_tags: tuple[str, ...] = GRAD_NORM_TAG_PATTERNS
+    eval_tags: tuple[str, ...] = EVAL_TAG_PATTERNS
+    total_steps_tags: tuple[str, ...] = TOTAL_STEPS_TAG_PATTERNS
+    signal_tags: tuple[str, ...] = ()
+    """Patterns of tags of which one must be above 0 at some executed update (rollout algorithms)."""
+    masks_nonfinite: bool = False
+    """Whether the framework's log can hide a NaN loss."""
+    probe_applies: bool = True
+    """Whether a torch optimizer does the updates, so that the probe can see them."""
+    target_steps: int | None = None
+    """The command's own limit on steps."""
+    target_source: str = ""
+    """Where target_steps was read, for example `--max-steps`."""
+    metric_roots: tuple[str, ...] = ()
+    """Directories that the run writes metric files to, absolute."""
+    checkpoint_roots: tuple[str, ...] = ()
+    """Directories that the run saves to, absolute."""
+    checkpoint_asked: bool = False
+    """Whether the command itself asks for saving."""
+    start_weights: str | None = None
+    """Local directory or file with the weights that training starts from, where the command names one."""
+    algorithm: str | None = None
+    algorithm_kind: str = "other"
+    """sft, dpo, rollout, agentic or other."""
+    resume_from: str | None = None
+    """Checkpoint that the command resumes from."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready mapping; `from_json` is its inverse."""
+        return {
+            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            for field in dataclasses.fields(self)
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FrameworkFacts:
+        """Unknown keys are ignored, so that a newer journal can still be judged."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """Words that the harness adds to the command, announced like an override."""
+
+    key: str
+    value: str
+    how: str
+    """For the terminal, for example `injected as --metrics-log-dir DIR`."""
+    kind: str
+    """"observability" or "semantic"."""
+    words: tuple[str, ...]
+    """Appended to the argv."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What an adapter makes of a command before launch."""
+
+    additions: tuple[Addition, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    trainer_reports: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(name, argv) of the trainer's own environment reports, such as `areno env --json`."""
+
+
+class FrameworkAdapter(Protocol):
+    """One trainer. Stateless; every method is pure apart from looking at the file system."""
+
+    name: str
+
+    def recognise(self, command: TrainingCommand) -> str | None:
+        """The reason why this command is this framework's, or None."""
+        ...
+
+    def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
+        """Announced additions to the command, and findings that may refuse the launch."""
+        ...
+
+    def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
+        """The facts of this run; `command` already holds the additions."""
+        ...
+
+
+def resolve_under(workdir: Path, path: str) -> Path:
+    """A path of the command as the trainer sees it."""
+    return Path(path).expanduser() if Path(path).expanduser().is_absolute() else workdir / path

@@ -1,0 +1,1 @@
+"""One file per metric source behind one Protocol, and the collector that polls them."""

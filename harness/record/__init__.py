@@ -1,0 +1,1 @@
+"""What is written down: vocabulary, journal, metric store, redaction, run record, schemas."""

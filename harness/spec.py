@@ -1,0 +1,67 @@
+"""RunSpec: what was asked, resolved once and never changed afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FRAMEWORKS = ("areno", "transformers", "trl", "lightning", "torch", "jax", "keras")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One run as the user asked for it. Paths are absolute; durations are seconds."""
+
+    train_cmd: str
+    """The command line as given, with secrets; written to artifacts only through redaction."""
+    out_dir: Path
+    """Where every artifact goes."""
+    workdir: Path
+    """Working directory of the trainer."""
+    run_id: str
+    """Shared by all artifacts of the run."""
+    session: str = ""
+    """Token of the pytest session that asked; workers of one session share one run by it."""
+    demo: bool = False
+    """The bundled default job."""
+    framework: str | None = None
+    """Decides the framework where detection would not."""
+    max_steps: int | None = None
+    """Target and hard cap on trainer steps."""
+    checkpoint_dir: Path | None = None
+    metrics_dir: Path | None = None
+    loss_tag: str | None = None
+    """The tag that is the training loss, where its name does not say so."""
+    require_gpu: bool = False
+    probe: bool = True
+    """Whether the optimizer probe is added to the child's environment."""
+    observability: bool = True
+    """Whether the harness may add flags that only change what is written."""
+    run_timeout_s: float | None = None
+    crash_window_s: float = 10.0
+    interval_s: float = 30.0
+    """Seconds between progress reports."""
+    stop_grace_s: float = 20.0
+    """Seconds a trainer has after SIGTERM to its leader, and the group after its SIGTERM."""
+    drain_grace_s: float = 30.0
+    """Seconds that children may go on after the leader's exit code 0 (uploads, async saves)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready mapping; `from_json` is its inverse."""
+        return {
+            field.name: str(value) if isinstance(value := getattr(self, field.name), Path) else value
+            for field in dataclasses.fields(self)
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunSpec:
+        """Unknown keys are ignored, so that a newer out-dir can still be judged."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        values = {key: value for key, value in data.items() if key in known}
+        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir"):
+            if values.get(key) is not None:
+                values[key] = Path(values[key])
+        return cls(**values)

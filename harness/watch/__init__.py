@@ -1,0 +1,1 @@
+"""What is seen while a run goes on: progress and, later, anomalies and early stopping."""
