@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from harness.command.model import Finding, TrainingCommand
 from harness.spec import RunSpec
 
-LOSS_TAG_PATTERNS = (r"(^|[/_.])loss$", r"(^|/)loss([/_.]|$)", r"_loss$")
+LOSS_TAG_PATTERNS = (r"(^|[/_.])loss$", r"(^|/)loss/(?!scale)", r"(^|/)loss_(?!scale|fn|func|time|mask)")
 LR_TAG_PATTERNS = (r"(^|[/_.-])(lr|learning_rate)($|[/_.-])",)
 GRAD_NORM_TAG_PATTERNS = (r"(^|[/_.])(grad|gradient)_norm($|[/_.])",)
 EVAL_TAG_PATTERNS = (r"^(eval|val|valid|validation|test)[/_.]",)

@@ -149,11 +149,14 @@ class Reason(str, Enum):
     FINITENESS_UNPROVEN = "finiteness-unproven"
     STALE_METRICS = "stale-metrics"
     FOREIGN_METRICS = "foreign-metrics"
+    METRICS_OWNER_UNPROVEN = "metrics-owner-unproven"
     NO_METRIC_POINTS = "no-metric-points"
     NO_RECOGNISED_METRICS = "no-recognised-metrics"
     METRICS_UNREADABLE = "metrics-unreadable"
     SOURCES_DISAGREE = "sources-disagree"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
+    CHECKPOINT_MISSING = "checkpoint-missing"
+    TRAINED_WEIGHTS_UNPROVEN = "trained-weights-unproven"
     EVIDENCE_INCOMPLETE = "evidence-incomplete"
 
 
@@ -244,6 +247,9 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "the only metric points are older than this launch", "point --metrics-dir at the directory this run writes to"),
     Reason.FOREIGN_METRICS: _reason(
         _B, "the only metric points were written by another process", "give the run a metrics directory of its own"),
+    Reason.METRICS_OWNER_UNPROVEN: _reason(
+        _U, "the metric files lie in a directory that others write to, and nobody was seen writing them",
+        "give the run a metrics directory of its own"),
     Reason.NO_METRIC_POINTS: _reason(
         _U, "the run wrote no metric point that the harness found",
         "log to TensorBoard or JSON lines, and name the directory with --metrics-dir"),
@@ -256,6 +262,11 @@ REASONS: dict[Reason, ReasonSpec] = {
         "check that both belong to this run"),
     Reason.CHECKPOINT_UNREADABLE: _reason(
         _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
+    Reason.CHECKPOINT_MISSING: _reason(
+        _U, "saving was asked for and no checkpoint of this run was found", "name the directory with --checkpoint-dir"),
+    Reason.TRAINED_WEIGHTS_UNPROVEN: _reason(
+        _U, "a checkpoint was saved and there is no start to compare it with",
+        "save a checkpoint before the first step, or start from a local model"),
     Reason.EVIDENCE_INCOMPLETE: _reason(
         _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
 }

@@ -1,0 +1,77 @@
+"""Which processes belong to a run: by descent, by process group and by a marker in their environment.
+
+Descent holds while the supervisor lives, since it adopts orphans (PR_SET_CHILD_SUBREAPER, prctl(2)). The marker
+holds for ever: a process that forked twice and left its session still carries the environment it was started with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+MARKER = "REAL_STEP_RUN_TOKEN"
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> bool:
+    """Make this process the parent of every orphaned descendant; False where the system has no such thing."""
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def marked_pids(token: str) -> set[int]:
+    """Living processes of this user whose environment holds the run's token."""
+    needle = f"{MARKER}={token}".encode()
+    return {pid for pid in _all_pids() if pid != os.getpid() and needle in _environ(pid).split(b"\0")}
+
+
+def _all_pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit()) if Path("/proc/self").exists() else iter(())
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Living, non-zombie descendants of `pid`."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    return [child for child in children if is_alive(child)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether the process runs, zombies not counted."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def describe(process: psutil.Process) -> str:
+    """Command line of a process, "?" when it is gone."""
+    try:
+        return " ".join(process.cmdline()) or process.name()
+    except psutil.Error:
+        return "?"
+
+
+def send(pid: int, number: int) -> bool:
+    """Signal one process; whether it was there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+        return True
+    return False

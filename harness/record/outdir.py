@@ -1,0 +1,118 @@
+"""The out-dir: its file names, its one writer, and where an earlier run's artifacts go."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+
+from harness.errors import ConfigError, LeaseHeld
+
+RUN_SPEC = "run-spec.json"
+RUN_COMMAND = "run-command.txt"
+TRAIN_LOG = "train.log"
+JOURNAL = "journal.jsonl"
+METRICS_DB = "metrics.db"
+REPORT = "train-model.json"
+PROGRESS = "progress.log"
+PROBE_DIR = "probe"
+METRICS_DIR = "metric-events"
+ATTEMPTS = "attempts"
+LEASE = ".lease"
+
+_ARTIFACTS = (
+    RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, "babysit-training.json", "check-failed-run.json",
+)
+_ARTIFACT_GLOBS = ("train*.log", "hp-overrides.*")
+
+
+def prepare(out_dir: Path) -> None:
+    """Create the out-dir and prove that it can be written. ConfigError names the path and the remedy."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        trial = out_dir / f".writable-{os.getpid()}"
+        trial.write_bytes(b"x")
+        trial.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out-dir {out_dir}: cannot be written: {error.strerror}; give a directory that can be"
+        ) from error
+
+
+class Lease:
+    """The right to write an out-dir: a lock that ends with its process, however that ends."""
+
+    def __init__(self, out_dir: Path) -> None:
+        self.path = out_dir / LEASE
+        self._handle: int | None = None
+
+    def __enter__(self) -> Lease:
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(handle, 4096).decode("utf-8", "replace").strip() or "another supervisor"
+            os.close(handle)
+            raise LeaseHeld(
+                f"--out-dir {self.path.parent}: {holder} is writing a run here; wait for it or give another directory"
+            ) from error
+        os.ftruncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        self._handle = handle
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def is_held(out_dir: Path) -> bool:
+    """Whether a living supervisor writes this out-dir."""
+    try:
+        handle = os.open(out_dir / LEASE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def archive_earlier_run(out_dir: Path) -> Path | None:
+    """Move an earlier run's artifacts to attempts/RUN_ID; None when there is none. Checkpoints stay."""
+    found = [path for name in _ARTIFACTS if (path := out_dir / name).exists() or path.is_symlink()]
+    found += [path for pattern in _ARTIFACT_GLOBS for path in sorted(out_dir.glob(pattern)) if path not in found]
+    if not any(path.name in (RUN_SPEC, JOURNAL, REPORT) for path in found):
+        return None
+    target = _free_name(out_dir / ATTEMPTS, _earlier_run_id(out_dir))
+    target.mkdir(parents=True)
+    for path in found:
+        path.rename(target / path.name)
+    return target
+
+
+def _earlier_run_id(out_dir: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        name = json.loads((out_dir / RUN_SPEC).read_bytes()).get("run_id")
+        if isinstance(name, str) and name and all(c.isalnum() or c in "-_." for c in name) and name.strip("."):
+            return name[:100]
+    return "unknown"
+
+
+def _free_name(parent: Path, name: str) -> Path:
+    candidate, number = parent / name, 1
+    while candidate.exists():
+        number += 1
+        candidate = parent / f"{name}-{number}"
+    return candidate
