@@ -1,7 +1,7 @@
 """Make a tiny random Qwen3 and its tokenizer: `python make_tiny.py DIRECTORY [--seed N]`.
 
-No network and nothing downloaded: the tokenizer is trained on the sentences of `make_data.py`, the weights are drawn
-from the seed. The same seed gives the same files, so two runs can be compared.
+No network and nothing downloaded: the tokenizer is trained on the sentences of `make_data.py`, the weights
+are drawn from the seed. The same seed gives the same files, so two runs can be compared.
 """
 
 from __future__ import annotations

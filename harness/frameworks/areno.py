@@ -1,0 +1,264 @@
+"""AReno (`areno train`): read off its 0.10.0 release and checked against real runs of it.
+
+A step of its event files with `train/*` scalars is an update of the policy: its loop also counts empty
+batches and the steps of PPO's critic warm-up, and writes no scalar for them. Event steps count from 0; a
+checkpoint `step_NNNNNN` is named after completed steps. Its optimizers are its own classes, on MLX and on
+CUDA, which the torch probe cannot see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.command.model import Finding, TrainingCommand
+from harness.frameworks.base import Addition, FrameworkFacts, Preparation
+from harness.record.vocabulary import Reason
+from harness.spec import RunSpec
+
+CLI_MODULES = ("areno.cli.main", "areno.cli.train")
+"""What `python -m` starts; the second one is the `train` command itself."""
+NOT_TRAINING = {
+    "agent": "hands the work to a coding agent",
+    "check": "checks the machine",
+    "dashboard": "serves a dashboard",
+    "env": "prints an environment report",
+    "serve": "serves a model",
+}
+SMOKE_FLAGS = ("--smoke-train", "--smoke-infer")
+CHECKPOINT_FLAGS = ("--ckpt", "--ref-ckpt", "--critic-ckpt", "--reward-ckpt")
+LORA_FLAGS = ("--lora-rank", "--lora-adapter-path", "--qlora", "--q4")
+"""With any of these a checkpoint holds adapter weights, or weights under other names than the start's."""
+DATASET_SUFFIXES = {".json", ".jsonl", ".parquet", ".csv", ".tsv", ".arrow"}
+"""A --dataset-path that ends so is a file for AReno, whether it exists or not."""
+DEFAULT_ALGORITHM = "gspo"
+DEFAULT_SAVE_INTERVAL = 100
+DEFAULT_CRITIC_WARMUP_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """What one `--algo` writes and what must move in it."""
+
+    kind: str
+    losses: tuple[str, ...]
+    """Names of its losses below `train/`."""
+    signals: tuple[str, ...] = ()
+    """Tags of which one must be above 0 at some update."""
+
+
+_POLICY_LOSSES = ("loss", "total_loss", "policy_loss")
+_ADVANTAGES = ("rollout/advantages_std",)
+ALGORITHMS = {
+    "sft": Algorithm(kind="sft", losses=("loss", "sft_loss")),
+    "dpo": Algorithm(kind="dpo", losses=("loss", "total_loss", "dpo_loss")),
+    "gspo": Algorithm(kind="rollout", losses=_POLICY_LOSSES, signals=_ADVANTAGES),
+    "grpo": Algorithm(kind="rollout", losses=_POLICY_LOSSES, signals=_ADVANTAGES),
+    "ppo": Algorithm(kind="rollout", losses=(*_POLICY_LOSSES, "kl_loss"), signals=_ADVANTAGES),
+}
+OTHER_ALGORITHM = Algorithm(kind="other", losses=("loss", "[a-z_]+_loss"))
+
+
+class ArenoAdapter:
+    """The facts of an `areno` command line. Of a flag that is given twice AReno takes the last."""
+
+    name = "areno"
+
+    def recognise(self, command: TrainingCommand) -> str | None:
+        """Any command of AReno's CLI, so that one which does not train is refused by its name."""
+        found = _Invocation.find(command)
+        if found is None:
+            return None
+        return f"`{found.shown}` is AReno's command line"
+
+    def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
+        """An own metrics directory, ModelScope for remote references, a cap; refusals."""
+        found = _Invocation.find(command)
+        if found is None:
+            return Preparation()
+        refusal = _refusal(command, found, spec)
+        if refusal is not None:
+            return Preparation(findings=(refusal,))
+        additions = (_metrics_dir(command, spec), _model_hub(command, spec), _step_limit(command, spec))
+        return Preparation(
+            additions=tuple(addition for addition in additions if addition is not None),
+            findings=_advice(command, spec),
+            trainer_reports=(
+                ("areno env", (*found.cli, "env", "--json")),
+                ("areno check", (*found.cli, "check")),
+            ),
+        )
+
+    def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
+        """The facts of this run; a program around AReno's API (--framework areno) has no known algorithm."""
+        is_cli = _Invocation.find(command) is not None
+        name = (command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower() if is_cli else None
+        algorithm = ALGORITHMS.get(name or "", OTHER_ALGORITHM)
+        agentic = algorithm.kind == "rollout" and bool(command.flag("--agent-fn"))
+        target = _number(command, "--max-steps")
+        return FrameworkFacts(
+            name=self.name,
+            reason=reason,
+            step_base=0,
+            counts_updates_by="metric-rows",
+            executed_tags=(r"^train/",),
+            loss_tags=tuple(f"^train/{loss}$" for loss in algorithm.losses),
+            lr_tags=(r"^train/lr$",),
+            grad_norm_tags=(r"^train/grad_norm$",),
+            eval_tags=(),
+            total_steps_tags=(),
+            signal_tags=tuple(f"^{tag}$" for tag in algorithm.signals),
+            probe_applies=False,
+            target_steps=target,
+            target_source="--max-steps" if target is not None else "",
+            metric_roots=_directory(command, spec, "--metrics-log-dir"),
+            checkpoint_roots=_directory(command, spec, "--save-path"),
+            checkpoint_asked=bool(command.flag("--save-path")) and not _saves_nothing(command),
+            start_weights=_start_weights(command, spec),
+            algorithm=name,
+            algorithm_kind="agentic" if agentic else algorithm.kind,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Invocation:
+    """Where AReno's CLI stands in a command."""
+
+    cli: tuple[str, ...]
+    """The words that start the CLI, launchers included; a command name may follow them."""
+    subcommand: str
+
+    @property
+    def shown(self) -> str:
+        """As a person would name it."""
+        return f"areno {self.subcommand}".strip()
+
+    @classmethod
+    def find(cls, command: TrainingCommand) -> _Invocation | None:
+        """The program word `areno` or `python -m areno.cli...`, and the command that follows it."""
+        start = len(command.argv) - len(command.script_args)
+        if command.module in CLI_MODULES:
+            cli = command.argv[:start]
+            if command.module == CLI_MODULES[0]:
+                return cls(cli=cli, subcommand=_first(command.script_args))
+            return cls(cli=(*cli[:-1], CLI_MODULES[0]), subcommand="train")
+        programs = [index for index, word in enumerate(command.argv[:start]) if Path(word).name == "areno"]
+        if command.module is not None or not programs:
+            return None
+        cli = command.argv[: programs[-1] + 1]
+        return cls(cli=cli, subcommand=_first(command.argv[len(cli) :]))
+
+
+def _first(words: tuple[str, ...]) -> str:
+    return words[0] if words else ""
+
+
+def _refusal(command: TrainingCommand, found: _Invocation, spec: RunSpec) -> Finding | None:
+    if found.subcommand != "train":
+        does = NOT_TRAINING.get(found.subcommand, "is no training command")
+        return _refused(f"`{found.shown}` {does}; give the `areno train` command")
+    if command.flag("--help", "-h") is not None:
+        return _refused("`areno train --help` only prints help; drop the flag")
+    for smoke in SMOKE_FLAGS:
+        if command.flag(smoke) is not None:
+            return _refused(f"{smoke} runs on dummy weights and data and is no training; drop the flag")
+    if (command.flag("--model-hub") or "").lower() == "hf":
+        return _refused("--model-hub hf is not supported; without it references come from ModelScope")
+    for flag in CHECKPOINT_FLAGS:
+        reference = command.flag(flag)
+        if reference and _means_a_path(reference) and not (spec.workdir / reference).exists():
+            return _refused(f"{flag} {reference}: not there (working directory {spec.workdir})")
+    return None
+
+
+def _refused(message: str) -> Finding:
+    return Finding(code=Reason.COMMAND_REFUSED.value, message=message, refuses=True)
+
+
+def _advice(command: TrainingCommand, spec: RunSpec) -> tuple[Finding, ...]:
+    findings = []
+    target = _number(command, "--max-steps")
+    if _saves_nothing(command):
+        message = f"--save-interval is above --max-steps {target} and the end saves nothing: no checkpoint"
+        findings.append(Finding(code="nothing-saved", message=message, refuses=False))
+    warmup = _number(command, "--critic-warmup-steps", DEFAULT_CRITIC_WARMUP_STEPS)
+    is_ppo = (command.flag("--algo") or "").lower() == "ppo"
+    if is_ppo and target is not None and warmup is not None and target <= warmup:
+        message = f"--max-steps {target} lies inside --critic-warmup-steps {warmup}: no update of the policy"
+        findings.append(Finding(code="inside-critic-warmup", message=message, refuses=False))
+    if not spec.observability and not command.flag("--metrics-log-dir"):
+        message = "AReno's default --metrics-log-dir is shared by all runs of a machine: give one"
+        findings.append(Finding(code="shared-metrics-directory", message=message, refuses=False))
+    return tuple(findings)
+
+
+def _metrics_dir(command: TrainingCommand, spec: RunSpec) -> Addition | None:
+    """AReno's default directory is one for all runs of the machine, so a run gets its own."""
+    if command.flag("--metrics-log-dir") or not spec.observability:
+        return None
+    directory = str(spec.metrics_dir or spec.out_dir / "metrics")
+    return _addition("metrics_log_dir", directory, flag="--metrics-log-dir", kind="observability")
+
+
+def _model_hub(command: TrainingCommand, spec: RunSpec) -> Addition | None:
+    """Said on the command line, so that another default of another release changes nothing."""
+    if command.flag("--model-hub") is not None:
+        return None
+    references = [command.flag(flag) for flag in CHECKPOINT_FLAGS]
+    dataset = command.flag("--dataset-path")
+    if dataset and Path(dataset).suffix.lower() not in DATASET_SUFFIXES:
+        references.append(dataset)
+    if not any(reference and not (spec.workdir / reference).exists() for reference in references):
+        return None
+    return _addition("model_hub", "modelscope", flag="--model-hub", kind="semantic")
+
+
+def _step_limit(command: TrainingCommand, spec: RunSpec) -> Addition | None:
+    """The cap by AReno's own flag; its learning-rate schedule follows --lr-decay-steps and stays."""
+    limit = _number(command, "--max-steps")
+    if spec.max_steps is None or (limit is not None and limit <= spec.max_steps):
+        return None
+    return _addition("max_steps", str(spec.max_steps), flag="--max-steps", kind="semantic")
+
+
+def _addition(key: str, value: str, *, flag: str, kind: str) -> Addition:
+    return Addition(key=key, value=value, how=f"injected as {flag} {value}", kind=kind, words=(flag, value))
+
+
+def _means_a_path(reference: str) -> bool:
+    """Whether a reference can only be a local one: a ModelScope id is OWNER/NAME."""
+    return reference.startswith(("/", "./", "../", "~")) or reference.count("/") > 1
+
+
+def _number(command: TrainingCommand, flag: str, default: int | None = None) -> int | None:
+    """The integer that a flag gives, else the default; what is no integer AReno itself refuses."""
+    value = command.flag(flag)
+    if value is None:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        return default
+
+
+def _saves_nothing(command: TrainingCommand) -> bool:
+    """Whether the run ends before its first save; AReno has no final one."""
+    target = _number(command, "--max-steps")
+    interval = _number(command, "--save-interval", DEFAULT_SAVE_INTERVAL)
+    if target is None or interval is None or not command.flag("--save-path"):
+        return False
+    return interval > target
+
+
+def _directory(command: TrainingCommand, spec: RunSpec, flag: str) -> tuple[str, ...]:
+    """AReno expands no `~`, and neither does a launch without a shell."""
+    value = command.flag(flag)
+    return (str(spec.workdir / value),) if value else ()
+
+
+def _start_weights(command: TrainingCommand, spec: RunSpec) -> str | None:
+    """The directory whose tensors a checkpoint can be compared with, where it is a local one."""
+    lora = any(command.flag(flag) is not None for flag in LORA_FLAGS)
+    reference = command.flag("--lora-adapter-path" if lora else "--ckpt")
+    directory = spec.workdir / reference if reference else None
+    return str(directory) if directory and any(directory.glob("*.safetensors")) else None

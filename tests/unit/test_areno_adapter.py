@@ -1,0 +1,292 @@
+"""The AReno adapter: what it recognises, adds and refuses, and its facts against recorded runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+from harness.command.model import TrainingCommand
+from harness.frameworks.areno import ArenoAdapter
+from harness.frameworks.base import FrameworkFacts, Preparation
+from harness.spec import RunSpec
+
+RECORDED = Path(__file__).parents[1] / "areno" / "recorded"
+TRAIN = "areno train --ckpt tiny --dataset-path data.jsonl"
+
+
+def parsed(text: str) -> TrainingCommand:
+    """A command taken apart as far as the adapter looks at it."""
+    argv = tuple(shlex.split(text))
+    module = argv[argv.index("-m") + 1] if "-m" in argv else None
+    names = [index for index, word in enumerate(argv) if Path(word).name == "areno"]
+    start = argv.index("-m") + 2 if module else names[0] + 1 if names else 1
+    return TrainingCommand(
+        text=text, env_assignments=(), argv=argv, program=argv[0], entrypoint=None, module=module,
+        script_args=argv[start:],
+    )
+
+
+def run_spec(workdir: Path, **changes: object) -> RunSpec:
+    """A spec whose working directory holds a local checkpoint `tiny` and `data.jsonl`."""
+    (workdir / "tiny").mkdir(exist_ok=True)
+    (workdir / "tiny" / "model.safetensors").touch()
+    (workdir / "data.jsonl").touch()
+    fixed = {"train_cmd": "", "out_dir": workdir / "out", "workdir": workdir, "run_id": "r"}
+    return RunSpec(**{**fixed, **changes})  # type: ignore[arg-type]
+
+
+def prepared(text: str, workdir: Path, **changes: object) -> Preparation:
+    return ArenoAdapter().prepare(parsed(text), run_spec(workdir, **changes))
+
+
+def facts_of(text: str, workdir: Path, **changes: object) -> FrameworkFacts:
+    return ArenoAdapter().facts(parsed(text), run_spec(workdir, **changes), "told by the test")
+
+
+def added(preparation: Preparation) -> dict[str, str]:
+    return {addition.key: addition.value for addition in preparation.additions}
+
+
+def codes(preparation: Preparation) -> set[str]:
+    return {finding.code for finding in preparation.findings}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "areno train --algo sft",
+        "/opt/env/bin/areno train",
+        "uv run areno train",
+        "python /opt/env/bin/areno train",
+        "python -m areno.cli.main train",
+        "python -m areno.cli.train --algo sft",
+        "areno serve --model m",
+    ],
+)
+def test_recognise_finds_the_command_line(text: str) -> None:
+    """Every way to start AReno's CLI is recognised, the ones that do not train included."""
+    assert "areno" in (ArenoAdapter().recognise(parsed(text)) or "")
+
+
+@pytest.mark.parametrize(
+    "text", ["python train.py --areno", "python areno.py train", "python -m arenox train"]
+)
+def test_recognise_leaves_other_commands(text: str) -> None:
+    """A program that only has the word in it is not AReno's."""
+    assert ArenoAdapter().recognise(parsed(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("areno serve --model m", "areno serve"),
+        ("areno check", "areno check"),
+        ("areno env --json", "areno env"),
+        ("areno agent fix", "areno agent"),
+        ("areno dashboard", "areno dashboard"),
+        ("python -m areno.cli.main serve", "areno serve"),
+        ("areno trian", "areno trian"),
+        ("areno", "areno"),
+        (f"{TRAIN} --help", "--help"),
+        (f"{TRAIN} --smoke-train", "--smoke-train"),
+        (f"{TRAIN} --smoke-infer", "--smoke-infer"),
+        (f"{TRAIN} --model-hub hf", "--model-hub hf"),
+        (f"{TRAIN} --model-hub=HF", "--model-hub hf"),
+        ("areno train --ckpt ./absent --dataset-path data.jsonl", "--ckpt ./absent"),
+        (f"{TRAIN} --algo dpo --ref-ckpt /absent/ref", "--ref-ckpt /absent/ref"),
+    ],
+)
+def test_prepare_refuses_by_name(text: str, word: str, tmp_path: Path) -> None:
+    """What trains nothing, or cannot, is refused before the launch, and the message names it."""
+    (finding,) = prepared(text, tmp_path).findings
+    assert (finding.refuses, finding.code, word in finding.message) == (True, "command-refused", True)
+
+
+def test_prepare_gives_the_run_its_own_metrics_directory(tmp_path: Path) -> None:
+    """AReno's default directory is shared by all runs of a machine."""
+    (addition,) = prepared(TRAIN, tmp_path).additions
+    directory = str(tmp_path / "out" / "metrics")
+    assert (addition.words, addition.kind) == (("--metrics-log-dir", directory), "observability")
+
+
+def test_prepare_uses_the_metrics_directory_of_the_option(tmp_path: Path) -> None:
+    """--metrics-dir is where the run is made to write."""
+    directory = tmp_path / "m"
+    assert added(prepared(TRAIN, tmp_path, metrics_dir=directory)) == {"metrics_log_dir": str(directory)}
+
+
+def test_prepare_keeps_a_metrics_directory_that_was_given(tmp_path: Path) -> None:
+    """The user's own --metrics-log-dir stays."""
+    assert added(prepared(f"{TRAIN} --metrics-log-dir mine", tmp_path)) == {}
+
+
+def test_prepare_adds_nothing_without_observability(tmp_path: Path) -> None:
+    """With --no-observability the shared directory is named instead."""
+    preparation = prepared(TRAIN, tmp_path, observability=False)
+    assert (added(preparation), codes(preparation)) == ({}, {"shared-metrics-directory"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "areno train --ckpt owner/name --dataset-path data.jsonl",
+        "areno train --ckpt tiny --dataset-path owner/data:main",
+        f"{TRAIN} --algo ppo --critic-ckpt owner/critic",
+    ],
+)
+def test_prepare_names_modelscope_for_remote_references(text: str, tmp_path: Path) -> None:
+    """A reference that is no local path is fetched from ModelScope, and the command says so."""
+    assert added(prepared(text, tmp_path))["model_hub"] == "modelscope"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [TRAIN, f"{TRAIN} --model-hub modelscope", "areno train --ckpt tiny --dataset-path not-there.jsonl"],
+)
+def test_prepare_leaves_the_hub_of_local_references(text: str, tmp_path: Path) -> None:
+    """Local paths need no hub, and one that was given stays."""
+    assert "model_hub" not in added(prepared(text, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("", "5"), (" --max-steps 9", "5"), (" --max-steps 4", None)]
+)
+def test_prepare_caps_by_the_flag(given: str, expected: str | None, tmp_path: Path) -> None:
+    """A cap below the command's own limit is set by AReno's flag."""
+    assert added(prepared(TRAIN + given, tmp_path, max_steps=5)).get("max_steps") == expected
+
+
+def test_prepare_says_that_a_ppo_run_ends_inside_its_warmup(tmp_path: Path) -> None:
+    """Said before the launch; the run is still launched and judged."""
+    preparation = prepared(f"{TRAIN} --algo ppo --max-steps 3", tmp_path)
+    assert codes(preparation) == {"inside-critic-warmup"}
+    assert not any(finding.refuses for finding in preparation.findings)
+
+
+def test_prepare_says_that_nothing_is_saved(tmp_path: Path) -> None:
+    """AReno's default --save-interval is 100, and it saves nothing at the end."""
+    assert codes(prepared(f"{TRAIN} --max-steps 30 --save-path out", tmp_path)) == {"nothing-saved"}
+
+
+@pytest.mark.parametrize(
+    ("text", "cli"),
+    [
+        (f"uv run {TRAIN}", ("uv", "run", "areno")),
+        (TRAIN.replace("areno", "python -m areno.cli.main", 1), ("python", "-m", "areno.cli.main")),
+        (TRAIN.replace("areno train", "python -m areno.cli.train", 1), ("python", "-m", "areno.cli.main")),
+    ],
+)
+def test_prepare_asks_for_arenos_own_reports(text: str, cli: tuple[str, ...], tmp_path: Path) -> None:
+    """Environment and readiness come from the same installation that trains."""
+    reports = dict(prepared(text, tmp_path).trainer_reports)
+    assert reports == {"areno env": (*cli, "env", "--json"), "areno check": (*cli, "check")}
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm", "kind", "signals"),
+    [
+        (TRAIN, "gspo", "rollout", ("^rollout/advantages_std$",)),
+        (f"{TRAIN} --algo GRPO", "grpo", "rollout", ("^rollout/advantages_std$",)),
+        (f"{TRAIN} --algo ppo", "ppo", "rollout", ("^rollout/advantages_std$",)),
+        (f"{TRAIN} --algo gspo --agent-fn agent.py", "gspo", "agentic", ("^rollout/advantages_std$",)),
+        (f"{TRAIN} --algo sft", "sft", "sft", ()),
+        (f"{TRAIN} --algo=dpo --agent-fn agent.py", "dpo", "dpo", ()),
+        (f"{TRAIN} --algo jev", "jev", "other", ()),
+    ],
+)
+def test_facts_state_the_algorithm(
+    text: str, algorithm: str, kind: str, signals: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Name, kind and learning signal follow from --algo and --agent-fn."""
+    facts = facts_of(text, tmp_path)
+    assert (facts.algorithm, facts.algorithm_kind, facts.signal_tags) == (algorithm, kind, signals)
+
+
+def test_facts_state_how_areno_counts(tmp_path: Path) -> None:
+    """Event steps from 0, updates by train/* rows, no torch optimizer to probe."""
+    facts = facts_of(TRAIN, tmp_path)
+    assert (facts.step_base, facts.counts_updates_by, facts.executed_tags, facts.probe_applies) == (
+        0, "metric-rows", ("^train/",), False,
+    )
+
+
+def test_facts_read_limits_and_places_from_the_flags(tmp_path: Path) -> None:
+    """Target, metrics, checkpoints and start weights, all against the working directory."""
+    facts = facts_of(f"{TRAIN} --max-steps 3 --save-path s --save-interval 1 --metrics-log-dir=/m", tmp_path)
+    assert (facts.target_steps, facts.target_source) == (3, "--max-steps")
+    assert (facts.metric_roots, facts.checkpoint_roots) == (("/m",), (str(tmp_path / "s"),))
+    assert (facts.checkpoint_asked, facts.start_weights) == (True, str(tmp_path / "tiny"))
+
+
+def test_facts_claim_no_checkpoint_that_cannot_come(tmp_path: Path) -> None:
+    """A save interval above the target means that no saving was asked for."""
+    assert not facts_of(f"{TRAIN} --max-steps 3 --save-path s", tmp_path).checkpoint_asked
+
+
+@pytest.mark.parametrize("flag", ["--lora-rank 8", "--qlora", "--q4"])
+def test_facts_name_no_start_for_adapters(flag: str, tmp_path: Path) -> None:
+    """Adapter weights cannot be compared with those of the base model."""
+    assert facts_of(f"{TRAIN} {flag}", tmp_path).start_weights is None
+
+
+def test_facts_claim_nothing_of_a_program_around_the_api(tmp_path: Path) -> None:
+    """`--framework areno` with one's own script: counting as ever, no algorithm, no signal."""
+    facts = facts_of("python own.py", tmp_path)
+    assert (facts.algorithm, facts.algorithm_kind, facts.signal_tags) == (None, "other", ())
+
+
+def test_facts_survive_json(tmp_path: Path) -> None:
+    """The judge sees the journal's copy."""
+    facts = facts_of(f"{TRAIN} --algo ppo --max-steps 3", tmp_path)
+    assert FrameworkFacts.from_json(facts.to_json()) == facts
+
+
+RUNS = {
+    "areno-sft": ("sft", {0, 1, 2}),
+    "areno-dpo": ("dpo", {0, 1, 2}),
+    "areno-gspo": ("gspo", {0, 1, 2}),
+    "areno-grpo": ("grpo", {0, 1, 2}),
+    "areno-agentic-gspo": ("gspo --agent-fn agent.py", {0, 1}),
+    "areno-ppo": ("ppo", set()),
+    "areno-ppo-warmed-up": ("ppo --critic-warmup-steps 1", {1, 2}),
+    "areno-gspo-constant": ("gspo", {0, 1, 2}),
+    "areno-gspo-rounding": ("gspo", {0, 1}),
+}
+
+
+def steps_by_tag(run: str) -> dict[str, set[int]]:
+    """Which steps a recorded run has a scalar for, by tag."""
+    steps: dict[str, set[int]] = defaultdict(set)
+    for path in sorted((RECORDED / run).glob("events.out.tfevents.*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                steps[value.tag].add(event.step)
+    return steps
+
+
+def steps_of(steps: dict[str, set[int]], patterns: tuple[str, ...]) -> set[int]:
+    """Steps at which some tag matches some pattern."""
+    return {step for tag, at in steps.items() if any(re.search(p, tag) for p in patterns) for step in at}
+
+
+@pytest.mark.parametrize("run", sorted(RUNS))
+def test_executed_tags_find_the_updates_of_recorded_runs(run: str, tmp_path: Path) -> None:
+    """train/* rows are where real runs updated the policy."""
+    algorithm, updates = RUNS[run]
+    facts = facts_of(f"{TRAIN} --algo {algorithm}", tmp_path)
+    assert steps_of(steps_by_tag(run), facts.executed_tags) == updates
+
+
+@pytest.mark.parametrize("run", sorted(RUNS))
+@pytest.mark.parametrize("field", ["loss_tags", "lr_tags", "grad_norm_tags", "signal_tags"])
+def test_tag_patterns_match_every_update_of_recorded_runs(run: str, field: str, tmp_path: Path) -> None:
+    """Each pattern that the facts state names a tag which real runs write at every update."""
+    algorithm, updates = RUNS[run]
+    patterns = getattr(facts_of(f"{TRAIN} --algo {algorithm}", tmp_path), field)
+    steps = steps_by_tag(run)
+    assert [steps_of(steps, (pattern,)) for pattern in patterns] == [updates] * len(patterns)
