@@ -1,0 +1,146 @@
+"""Checks of real_step about the evidence: finite, fresh, in agreement, enough of it, and the saved weights."""
+
+from __future__ import annotations
+
+import math
+
+from harness.judge.checks_progress import check_updates_executed
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
+from harness.judge.observe import Observation
+from harness.record.store import TagSummary
+from harness.record.vocabulary import CheckStatus, Reason
+
+
+def check_loss_finite(seen: Observation) -> Check:
+    """Every loss at every step is finite; where the framework hides NaN, something that cannot hide it says so."""
+    name, expected = "loss_finite", "every loss finite at every step"
+    losses = (*seen.train_loss, *seen.eval_loss)
+    for tag in losses:
+        if tag.nonfinite:
+            step, value = _first_nonfinite(seen, tag)
+            return failed(name, Reason.LOSS_NOT_FINITE, expected, f"{tag.tag}={value} at step {step}",
+                          f"{tag.nonfinite} of {tag.fresh_points} points are not finite")
+    if not losses:
+        return unproven(name, Reason.FINITENESS_UNPROVEN, expected, "no loss series", "no loss was recorded")
+    points = sum(tag.fresh_points for tag in losses)
+    if seen.facts is not None and seen.facts.masks_nonfinite and not _unmasked_witness(seen):
+        return unproven(name, Reason.FINITENESS_UNPROVEN, expected, f"{points} finite points",
+                        f"{seen.facts.name} hides NaN losses, and neither grad_norm nor final weights were seen")
+    return passed(name, expected, f"{points} finite points of {', '.join(tag.tag for tag in losses)}")
+
+
+def _unmasked_witness(seen: Observation) -> bool:
+    return bool(seen.grad_norm) or (seen.weights.found > seen.weights.not_inspected and not seen.weights.nonfinite)
+
+
+def _first_nonfinite(seen: Observation, tag: TagSummary) -> tuple[int | None, str]:
+    if seen.record.store is not None:
+        for point in seen.record.store.iter_series(tag.tag, run=tag.run):
+            if not math.isfinite(point.value):
+                return point.step, repr(point.value)
+    return None, "not finite"
+
+
+def check_grad_norm_finite(seen: Observation) -> Check:
+    """A gradient norm may be non-finite only where a loss scaler skipped the step, and not to the end."""
+    name, expected = "grad_norm_finite", "finite, but for counted loss-scaler skips that end"
+    if not seen.grad_norm:
+        return not_applicable(name, "no gradient norm was recorded")
+    for tag in seen.grad_norm:
+        if not tag.nonfinite:
+            continue
+        step, value = _first_nonfinite(seen, tag)
+        ends_finite = tag.last_value is not None and math.isfinite(tag.last_value)
+        observed = f"{tag.tag}={value} at step {step}, {tag.nonfinite} in all, {seen.probe.scaler_skips} skip(s)"
+        if not ends_finite or tag.nonfinite > seen.probe.scaler_skips:
+            return failed(name, Reason.GRAD_NORM_NOT_FINITE, expected, observed,
+                          "the run ended on it" if not ends_finite else "no loss scaler skipped that step")
+        return passed(name, expected, observed, "each was a skipped step of the loss scaler")
+    return passed(name, expected, f"{sum(tag.fresh_points for tag in seen.grad_norm)} finite points")
+
+
+def check_weights(seen: Observation) -> Check:
+    """Saved tensors are readable, finite, and differ from the start by more than weight decay."""
+    name, expected = "weights", "saved tensors finite and changed from the start"
+    weights = seen.weights
+    if weights.nonfinite:
+        return failed(name, Reason.WEIGHTS_NOT_FINITE, expected, ", ".join(weights.nonfinite[:3]),
+                      f"{len(weights.nonfinite)} tensor(s) hold NaN or infinite values")
+    if weights.unreadable:
+        return failed(name, Reason.CHECKPOINT_UNREADABLE, expected, weights.unreadable[0],
+                      f"{len(weights.unreadable)} checkpoint(s) cannot be read")
+    if weights.found == 0:
+        if seen.facts is not None and seen.facts.checkpoint_asked:
+            return unproven(name, Reason.CHECKPOINT_MISSING, expected, "no checkpoint",
+                            "saving was asked for: " + ", ".join(seen.facts.checkpoint_roots))
+        return not_applicable(name, "the run saved no checkpoint")
+    if not weights.compared:
+        if weights.not_inspected == weights.found:
+            return not_applicable(name, "the checkpoints are in a format that is not inspected")
+        return not_applicable(name, f"{weights.found} checkpoint(s), finite, and no start to compare them with")
+    if not weights.changed_tensors:
+        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"equal to {weights.start}", "no element changed")
+    if weights.decay_only:
+        return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, "changed by one common factor",
+                      "only weight decay moved the weights")
+    return passed(name, expected, f"{weights.changed_tensors} tensor(s) changed from {weights.start}")
+
+
+def check_fresh(seen: Observation) -> Check:
+    """Metric points were written by this run, after its launch."""
+    name, expected = "fresh", "metric points written by this run"
+    fresh = seen.fresh_points
+    owners = {source.get("ownership") for source in _sources(seen) if source.get("points")}
+    if fresh and owners == {"unknown"}:
+        return unproven(name, Reason.METRICS_OWNER_UNPROVEN, expected, f"{fresh} points of unknown writers",
+                        "others write to the same directory and nobody was seen writing these files")
+    if fresh:
+        return passed(name, expected, f"{fresh} fresh points")
+    stale = sum(int(source.get("stale_points") or 0) for source in _sources(seen))
+    foreign = sum(int(source.get("foreign_points") or 0) for source in _sources(seen))
+    if foreign:
+        return failed(name, Reason.FOREIGN_METRICS, expected, f"{foreign} points of another process",
+                      "the metric files are held by a process outside this run")
+    if stale:
+        return failed(name, Reason.STALE_METRICS, expected, f"{stale} points older than the launch",
+                      "their time stamps lie before this launch")
+    earlier = int(seen.record.fact("inventory", "files", 0) or 0)
+    if earlier:
+        return unproven(name, Reason.STALE_METRICS, expected, f"{earlier} file(s) from before the launch",
+                        "nothing was added to them")
+    return unproven(name, Reason.NO_METRIC_POINTS, expected, "none", "no metric point was found")
+
+
+def _sources(seen: Observation) -> list[dict[str, object]]:
+    return list(seen.record.fact("sources", "sources", []) or [])
+
+
+def check_sources_agree(seen: Observation) -> Check:
+    """Metrics that stop before the last saved step by more than their cadence contradict it.
+
+    The other way round says nothing: a trainer may save its best step only.
+    """
+    name, expected = "sources_agree", "last steps agree within each source's cadence"
+    metrics, saved = seen.steps.completed, seen.weights.last_step
+    if metrics is None or saved is None:
+        return not_applicable(name, "only one source tells a step")
+    observed = f"metrics {metrics} (every {seen.steps.cadence}), checkpoint {saved}"
+    slack = 1 if seen.steps.base is None else 0
+    if saved - metrics > max(seen.steps.cadence - 1, 0) + slack:
+        return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics stop before the checkpoint")
+    return passed(name, expected, observed)
+
+
+def check_minimum_evidence(seen: Observation) -> Check:
+    """A loss series and one witness of an update beside it."""
+    name, expected = "minimum_evidence", "a loss series and one witness of an update"
+    if not seen.fresh_points:
+        return unproven(name, Reason.NO_METRIC_POINTS, expected, "no metric point", "nothing was logged")
+    if not seen.train_loss:
+        tags = sorted({tag.tag for tag in seen.tags if tag.fresh_points})[:8]
+        return unproven(name, Reason.NO_RECOGNISED_METRICS, expected, f"tags {', '.join(tags)}",
+                        "none of them is known as a training loss")
+    if check_updates_executed(seen).status is not CheckStatus.PASSED:
+        return unproven(name, Reason.UPDATES_UNPROVEN, expected, "a loss series alone",
+                        "a logged loss does not show an update")
+    return passed(name, expected, f"{', '.join(tag.tag for tag in seen.train_loss)} and an applied update")

@@ -1,0 +1,216 @@
+"""Checks of real_step about the run's course: exit, target step, executed and effective updates."""
+
+from __future__ import annotations
+
+from harness.judge.model import Check, failed, passed, unproven
+from harness.judge.observe import Observation
+from harness.record.vocabulary import Reason
+
+OWN_STOP_CODES = (0, 1, 143)
+"""Exit codes of a trainer that the harness asked to end: a handler that saves, a bare KeyboardInterrupt, 128+15."""
+OWN_STOP_SIGNALS = ("SIGTERM",)
+
+
+def check_exit(seen: Observation) -> Check:
+    """Exit code 0, or the harness ended the run at its cap and the trainer followed its signal."""
+    name, expected = "exit", "exit code 0"
+    record = seen.record
+    ended = record.last("attempt-ended")
+    if ended is None:
+        return _no_end(seen)
+    code, signal, stop = ended.get("exit_code"), ended.get("signal"), ended.get("stop_reason")
+    observed = f"signal {signal}" if signal else f"exit code {code}"
+    if stop == "timeout":
+        return failed(name, Reason.RUN_TIMEOUT, expected, observed,
+                      f"the run was stopped at --run-timeout {record.spec.run_timeout_s:g} s")
+    if stop in ("cancelled", "owner-lost"):
+        return failed(name, Reason.CANCELLED, expected, observed, f"stopped before its end: {stop}")
+    if stop == "cap":
+        if code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS:
+            return passed(name, "0, 1, 143 or SIGTERM after a cap stop", observed, "stopped by the harness at its cap")
+        return failed(name, Reason.EXIT_CODE, "0, 1, 143 or SIGTERM after a cap stop", observed, "stopped at its cap")
+    if signal is not None:
+        return failed(name, Reason.KILLED_BY_SIGNAL, expected, observed, "the harness did not send it")
+    if code != 0:
+        early = float(ended.get("seconds") or 0.0) < record.spec.crash_window_s
+        reason = Reason.CRASHED_IN_WINDOW if early else Reason.EXIT_CODE
+        return failed(name, reason, expected, observed, _log_error(seen) or f"after {ended.get('seconds', 0):.1f} s")
+    error = _log_error(seen)
+    if error and not _target_met(seen):
+        return failed(name, Reason.EXCEPTION_BEHIND_EXIT_0, "no exception that ends the loop", observed, error)
+    return passed(name, expected, observed)
+
+
+def _no_end(seen: Observation) -> Check:
+    record = seen.record
+    if record.last("launch-failed"):
+        return failed("exit", Reason.LAUNCH_FAILED, "a started process", "none",
+                      str(record.fact("launch-failed", "message")))
+    if record.last("reaped"):
+        return failed("exit", Reason.SUPERVISOR_LOST, "exit code 0", "unknown",
+                      "the supervisor was killed; the reaper stopped the trainer")
+    if record.last("attempt-started") is None:
+        return failed("exit", Reason.NO_REAL_RUN, "a launched run", "none", "nothing was launched")
+    return unproven("exit", Reason.RUN_UNFINISHED, "exit code 0", "unknown", "the journal has no end of the run")
+
+
+def _log_error(seen: Observation) -> str:
+    return str(seen.record.fact("log-end", "exception", "") or "")
+
+
+def _target_met(seen: Observation) -> bool:
+    reached = furthest_step(seen)
+    return seen.target is not None and reached is not None and reached >= seen.target
+
+
+def furthest_step(seen: Observation) -> int | None:
+    """Completed steps by the furthest of metric series and checkpoint names; None when neither tells."""
+    known = [step for step in (seen.steps.completed, seen.weights.last_step) if step is not None]
+    return max(known, default=None)
+
+
+def check_target_step(seen: Observation) -> Check:
+    """The target step was reached, in completed steps of the trainer's base."""
+    name = "target_step"
+    if seen.target is None:
+        return unproven(name, Reason.TARGET_UNKNOWN, "a known target", _steps_text(seen),
+                        "neither --max-steps, nor the command, nor the trainer's log says how many steps")
+    expected = f"{seen.target} steps ({seen.target_source})"
+    reached = furthest_step(seen)
+    if reached is not None and reached >= seen.target:
+        return passed(name, expected, _steps_text(seen))
+    if reached is None:
+        return _target_unseen(seen, expected)
+    window_end = reached + seen.steps.cadence
+    probed = seen.probe.steps + _resumed_at(seen)
+    comparable = seen.steps.last is not None and reached <= probed <= window_end
+    if comparable and seen.probe.steps and probed >= seen.target:
+        return passed(name, expected, f"{_steps_text(seen)}, probe at {probed}",
+                      "the probe counts on from the last logged step")
+    if seen.steps.base is None and reached + 1 >= seen.target:
+        return unproven(name, Reason.TARGET_UNPROVEN, expected, _steps_text(seen),
+                        "the first logged step is 0 and nothing tells whether an update came before it")
+    beyond_log = seen.target < window_end if seen.steps.cadence > 1 else False
+    if beyond_log and not (comparable and seen.probe.steps):
+        return unproven(name, Reason.TARGET_UNPROVEN, expected, _steps_text(seen),
+                        f"steps are logged every {seen.steps.cadence}, so the last ones may be missing in the log")
+    return failed(name, Reason.TARGET_NOT_REACHED, expected, _steps_text(seen, probed if comparable else None),
+                  f"{seen.target - reached} step(s) short")
+
+
+def _target_unseen(seen: Observation, expected: str) -> Check:
+    """No series and no checkpoint: the probe alone can say that the run fell short, and not that it reached it."""
+    probe = seen.probe
+    if probe.steps >= (seen.target or 0) > 0:
+        return passed("target_step", expected, f"probe at {probe.steps}", "counted by the probe alone")
+    if _probe_would_see(seen) and probe.optimizers:
+        return failed("target_step", Reason.TARGET_NOT_REACHED, expected, f"probe at {probe.steps}",
+                      "no step was logged and the probe saw no more")
+    return unproven("target_step", Reason.TARGET_UNPROVEN, expected, "no step seen",
+                    "no metric series and no checkpoint tells the step")
+
+
+def _resumed_at(seen: Observation) -> int:
+    """Completed steps before this attempt, as far as the first logged step tells: 0 for a fresh run."""
+    first, cadence = seen.steps.first, seen.steps.cadence
+    if first is None or first <= cadence:
+        return 0
+    earlier = [step for step in seen.weights.steps if step < first]
+    return max([*earlier, first - cadence])
+
+
+def _steps_text(seen: Observation, probed: int | None = None) -> str:
+    parts = []
+    if seen.steps.last is not None:
+        parts.append(f"metrics at {seen.steps.completed}")
+    if seen.weights.last_step is not None:
+        parts.append(f"checkpoint at {seen.weights.last_step}")
+    if probed is not None:
+        parts.append(f"probe at {probed}")
+    return ", ".join(parts) or "no step seen"
+
+
+def _probe_would_see(seen: Observation) -> bool:
+    applies = seen.facts is None or seen.facts.probe_applies
+    return applies and seen.probe.asked and seen.probe.loaded and seen.probe.torch_seen
+
+
+def check_updates_executed(seen: Observation) -> Check:
+    """At least one optimizer step was applied in this attempt, by the best witness that the framework has."""
+    name, expected = "updates_executed", "at least 1 applied optimizer step"
+    if seen.updates.executed is not None:
+        observed = f"{seen.updates.executed} update row(s)"
+        if seen.updates.executed > 0:
+            return passed(name, expected, observed)
+        return failed(name, Reason.NO_UPDATE_EXECUTED, expected, observed,
+                      "the trainer recorded no update: empty batches, a warm-up, or skipped steps")
+    if seen.probe.steps > 0:
+        return passed(name, expected, f"{seen.probe.steps} applied step(s) seen by the probe")
+    if seen.weights.learnt:
+        return passed(name, expected, f"{seen.weights.changed_tensors} changed tensor(s)",
+                      "no torch optimizer stepped; the saved weights show the update")
+    if _probe_would_see(seen) and seen.probe.optimizers:
+        return failed(name, Reason.NO_UPDATE_EXECUTED, expected, "0 applied steps",
+                      f"{seen.probe.optimizers} optimizer(s) were created and none ever stepped")
+    if seen.weights.compared:
+        return failed(name, Reason.NO_UPDATE_EXECUTED, expected, "0 changed tensors",
+                      f"the saved weights equal the start {seen.weights.start}")
+    return unproven(name, Reason.UPDATES_UNPROVEN, expected, "nothing that shows an update", _unseen(seen))
+
+
+def _unseen(seen: Observation) -> str:
+    if not seen.probe.asked:
+        return "the probe was turned off and no checkpoint could be compared"
+    if not seen.probe.loaded:
+        return "the probe was not loaded by the trainer's Python, and no checkpoint could be compared"
+    if not seen.probe.torch_seen:
+        return "the trainer did not use torch, and no checkpoint could be compared"
+    return "the probe saw torch and no optimizer of it, and no checkpoint could be compared"
+
+
+def check_updates_effective(seen: Observation) -> Check:
+    """Some executed update had a gradient, a learning rate above 0 and, for rollouts, something to learn from."""
+    name, expected = "updates_effective", "an applied step with gradient > 0 and lr > 0"
+    updates, probe = seen.updates, seen.probe
+    executed = updates.executed if updates.executed is not None else probe.steps
+    if executed == 0 and not seen.weights.learnt:
+        return unproven(name, Reason.EFFECT_UNPROVEN, expected, "no executed update", "nothing was executed")
+    if updates.signal_seen and not updates.signal_positive:
+        return failed(name, Reason.NO_LEARNING_SIGNAL, "rewards that differ within a group at some update",
+                      "never", "every advantage is 0, so no update could teach anything")
+    if (updates.lr_seen and not updates.lr_positive) or (probe.steps and not probe.lr_positive_steps):
+        return _lr_zero(name, expected, executed)
+    if (updates.grad_seen and not updates.grad_positive) or (probe.grads_checked and not probe.grads_nonzero):
+        return _gradient_zero(seen, name, expected)
+    if updates.effective:
+        return passed(name, expected, f"{updates.effective} effective row(s)")
+    if probe.grads_nonzero and probe.lr_positive_steps:
+        return passed(name, expected, f"{probe.grads_nonzero} of {probe.grads_checked} looked-at gradients are not 0")
+    if updates.grad_positive and (updates.lr_positive or probe.lr_positive_steps):
+        return passed(name, expected, "gradient and learning rate above 0")
+    if updates.grad_positive and updates.executed and not updates.lr_seen:
+        return passed(name, expected, "gradient above 0; no learning rate is logged")
+    if seen.weights.learnt:
+        return passed(name, expected, f"{seen.weights.changed_tensors} tensor(s) changed from {seen.weights.start}")
+    return unproven(name, Reason.EFFECT_UNPROVEN, expected, "no gradient, lr or comparable weights",
+                    "the updates were executed and nothing shows that they did anything")
+
+
+def _lr_zero(name: str, expected: str, executed: int) -> Check:
+    if executed <= 1:
+        return unproven(name, Reason.LR_ZERO_WARMUP, expected, "lr 0 at the only step",
+                        "one step inside a warm-up cannot show learning")
+    return failed(name, Reason.LR_ZERO, expected, f"lr 0 at all {executed} step(s)", "nothing could change")
+
+
+def _gradient_zero(seen: Observation, name: str, expected: str) -> Check:
+    if seen.weights.learnt:
+        return passed(name, expected, f"{seen.weights.changed_tensors} tensor(s) changed from {seen.weights.start}",
+                      "gradients were not seen, the weights show their effect")
+    where = "grad_norm 0 at every row" if seen.updates.grad_seen and not seen.updates.grad_positive else (
+        f"0 of {seen.probe.grads_checked} looked-at gradients differ from 0")
+    if seen.updates.grad_positive:
+        return unproven(name, Reason.EFFECT_UNPROVEN, expected, where,
+                        "the log reports a gradient that the probe did not see")
+    return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, where,
+                  "every update had a zero gradient: frozen parameters, a detached loss or masked labels")

@@ -1,0 +1,263 @@
+"""Observation: what the facts of a run amount to, before anything is judged. Pure; reads only the RunRecord."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from harness.frameworks.base import FrameworkFacts
+from harness.record.run_record import RunRecord
+from harness.record.store import MetricStore, Point, TagSummary
+
+CADENCE_SAMPLE = 1000
+"""Points of a series that its cadence is taken from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSeen:
+    """What the checkpoints of this run show; see checkpoints.inspect for how it was looked at."""
+
+    found: int = 0
+    last_step: int | None = None
+    steps: tuple[int, ...] = ()
+    nonfinite: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    not_inspected: int = 0
+    compared: bool = False
+    start: str | None = None
+    changed_tensors: int = 0
+    max_abs_change: float | None = None
+    decay_only: bool = False
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the weights differ from the start by more than weight decay, a cast or a resize."""
+        return self.compared and self.changed_tensors > 0 and not self.decay_only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSeen:
+    """What the optimizer probe counted, over all processes of the run."""
+
+    asked: bool = False
+    loaded: bool = False
+    torch_seen: bool = False
+    optimizers: int = 0
+    steps: int = 0
+    """Most applied steps of one optimizer in one process."""
+    lr_positive_steps: int = 0
+    grads_checked: int = 0
+    grads_nonzero: int = 0
+    scaler_skips: int = 0
+    world_size: int | None = None
+    stepping_processes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsSeen:
+    """How far the metric series say that the run came, in metric steps and in completed updates."""
+
+    first: int | None = None
+    last: int | None = None
+    cadence: int = 1
+    """Median distance of logged steps."""
+    base: int | None = None
+    """Metric step of the first update: 0 or 1; None when the data allows both."""
+
+    @property
+    def completed(self) -> int | None:
+        """Completed steps, by the smaller reading where the base is unknown."""
+        return None if self.last is None else self.last + (1 if self.base == 0 else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updates:
+    """Executed and effective updates as counted from metric rows; None where rows cannot tell."""
+
+    executed: int | None
+    effective: int | None
+    lr_seen: bool
+    lr_positive: bool
+    grad_seen: bool
+    grad_positive: bool
+    signal_seen: bool
+    signal_positive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Everything that the checks ask."""
+
+    record: RunRecord
+    facts: FrameworkFacts | None
+    tags: tuple[TagSummary, ...]
+    train_loss: tuple[TagSummary, ...]
+    eval_loss: tuple[TagSummary, ...]
+    grad_norm: tuple[TagSummary, ...]
+    steps: StepsSeen
+    updates: Updates
+    probe: ProbeSeen
+    weights: WeightsSeen
+    target: int | None
+    target_source: str
+
+    @property
+    def fresh_points(self) -> int:
+        """Metric points that count as evidence."""
+        return sum(tag.fresh_points for tag in self.tags)
+
+
+def observe(record: RunRecord) -> Observation:
+    """Sum up one run."""
+    raw = record.fact("command", "facts")
+    facts = FrameworkFacts.from_json(raw) if isinstance(raw, dict) else None
+    tags = tuple(record.store.tags()) if record.store else ()
+    fresh = tuple(tag for tag in tags if tag.fresh_points > 0)
+    rules = facts or FrameworkFacts(name="unknown", reason="")
+    own = (re.escape(record.spec.loss_tag) + "$",) if record.spec.loss_tag else ()
+    losses = tuple(tag for tag in fresh if _matches(tag.tag, (*own, *rules.loss_tags)))
+    evals = tuple(tag for tag in losses if _matches(tag.tag, rules.eval_tags))
+    train = tuple(tag for tag in losses if tag not in evals)
+    probe = _probe(record)
+    weights = _weights(record)
+    steps = _steps(record.store, rules, train or _trainlike(fresh, rules), probe)
+    target, source = _target(record, rules, fresh)
+    return Observation(
+        record=record, facts=facts, tags=tags, train_loss=train, eval_loss=evals,
+        grad_norm=tuple(tag for tag in fresh if _matches(tag.tag, rules.grad_norm_tags)),
+        steps=steps, updates=_updates(record.store, rules, fresh), probe=probe, weights=weights,
+        target=target, target_source=source,
+    )
+
+
+def _matches(tag: str, patterns: Iterable[str]) -> bool:
+    return any(re.search(pattern, tag) for pattern in patterns)
+
+
+def _trainlike(tags: tuple[TagSummary, ...], rules: FrameworkFacts) -> tuple[TagSummary, ...]:
+    return tuple(tag for tag in tags if not _matches(tag.tag, rules.eval_tags))
+
+
+def _steps(
+    store: MetricStore | None, rules: FrameworkFacts, tags: tuple[TagSummary, ...], probe: ProbeSeen
+) -> StepsSeen:
+    if store is None or not tags:
+        return StepsSeen()
+    if rules.executed_tags:
+        tags = tuple(tag for tag in tags if _matches(tag.tag, rules.executed_tags)) or tags
+    first = min(tag.first_step for tag in tags)
+    last = max(tag.last_step for tag in tags)
+    densest = max(tags, key=lambda tag: tag.fresh_points)
+    sample = [point.step for point in store.series(densest.tag, run=densest.run, last=CADENCE_SAMPLE)]
+    gaps = [b - a for a, b in pairwise(sample) if b > a]
+    cadence = max(1, round(median(gaps))) if gaps else max(1, last)
+    return StepsSeen(first=first, last=last, cadence=cadence, base=_base(rules, first, last, probe))
+
+
+def _base(rules: FrameworkFacts, first: int, last: int, probe: ProbeSeen) -> int | None:
+    """A series that starts at 0 may have logged before the first update; only a count of updates tells."""
+    if rules.step_base is not None:
+        return rules.step_base
+    if first > 0:
+        return 1
+    if probe.steps == last + 1:
+        return 0
+    return 1 if probe.steps == last else None
+
+
+def _target(
+    record: RunRecord, rules: FrameworkFacts, tags: tuple[TagSummary, ...]
+) -> tuple[int | None, str]:
+    if record.spec.max_steps is not None:
+        return record.spec.max_steps, "--max-steps"
+    if rules.target_steps is not None:
+        return rules.target_steps, rules.target_source
+    announced = [tag for tag in tags if _matches(tag.tag, rules.total_steps_tags)]
+    if announced and announced[0].last_value is not None and announced[0].last_value >= 1:
+        return int(announced[0].last_value), f"announced as {announced[0].tag}"
+    return None, ""
+
+
+def _updates(store: MetricStore | None, rules: FrameworkFacts, tags: tuple[TagSummary, ...]) -> Updates:
+    """Count rows: executed where a tag of executed_tags has a point, effective where gradient and lr are above 0."""
+    lr = _pick(tags, rules.lr_tags)
+    grad = _pick(tags, rules.grad_norm_tags)
+    signals = [tag for tag in tags if _matches(tag.tag, rules.signal_tags)]
+    executed_tags = [tag for tag in tags if _matches(tag.tag, rules.executed_tags)]
+    executed: int | None = None
+    effective: int | None = None
+    if store is not None and rules.counts_updates_by == "metric-rows":
+        executed = _distinct_steps(store, executed_tags)
+    if store is not None and grad is not None and lr is not None:
+        effective = _both_positive(store, grad, lr)
+    elif store is not None and grad is not None and rules.counts_updates_by == "metric-rows":
+        effective = sum(1 for point in _points(store, grad) if point.value > 0)
+    if executed is not None and effective is not None:
+        effective = min(executed, effective)
+    return Updates(
+        executed=executed, effective=effective,
+        lr_seen=lr is not None, lr_positive=_positive(lr), grad_seen=grad is not None,
+        grad_positive=_positive(grad), signal_seen=bool(signals),
+        signal_positive=any(_positive(tag) for tag in signals),
+    )
+
+
+def _pick(tags: tuple[TagSummary, ...], patterns: tuple[str, ...]) -> TagSummary | None:
+    found = [tag for tag in tags if _matches(tag.tag, patterns)]
+    return max(found, key=lambda tag: (_positive(tag), tag.fresh_points)) if found else None
+
+
+def _positive(tag: TagSummary | None) -> bool:
+    return tag is not None and tag.max_finite is not None and tag.max_finite > 0
+
+
+def _points(store: MetricStore, tag: TagSummary) -> Iterator[Point]:
+    return iter(store.iter_series(tag.tag, run=tag.run))
+
+
+def _distinct_steps(store: MetricStore, tags: list[TagSummary]) -> int:
+    return len({point.step for tag in tags for point in _points(store, tag)})
+
+
+def _both_positive(store: MetricStore, grad: TagSummary, lr: TagSummary) -> int | None:
+    """Steps at which both are above 0; None when the two were never logged at the same step."""
+    rates = _points(store, lr)
+    rate = next(rates, None)
+    shared = count = 0
+    for point in _points(store, grad):
+        while rate is not None and rate.step < point.step:
+            rate = next(rates, None)
+        if rate is not None and rate.step == point.step:
+            shared += 1
+            count += point.value > 0 and rate.value > 0
+    return count if shared else None
+
+
+def _probe(record: RunRecord) -> ProbeSeen:
+    facts: dict[str, Any] = record.fact("probe", "facts", {}) or {}
+    processes = [item for item in facts.get("processes", []) if isinstance(item, dict)]
+
+    def most(*path: str) -> int:
+        values = []
+        for item in processes:
+            value: Any = item
+            for key in path:
+                value = value.get(key) if isinstance(value, dict) else None
+            values.append(value if isinstance(value, int) else 0)
+        return max(values, default=0)
+
+    return ProbeSeen(
+        asked=record.spec.probe, loaded=bool(facts.get("loaded")), torch_seen=bool(processes),
+        optimizers=most("optimizers_created"), steps=most("steps"), lr_positive_steps=most("lr_positive_steps"),
+        grads_checked=most("grad", "checked"), grads_nonzero=most("grad", "nonzero"),
+        scaler_skips=most("scaler_skips"), world_size=most("world_size") or None,
+        stepping_processes=sum(1 for item in processes if item.get("steps")),
+    )
+
+
+def _weights(record: RunRecord) -> WeightsSeen:
+    return WeightsSeen()

@@ -1,0 +1,231 @@
+"""train-model.json: the evidence document, built from the out-dir alone, validated, written at once."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from harness import __version__
+from harness.judge.model import Gate, Verdict
+from harness.judge.observe import Observation
+from harness.judge.verdict import judge, witnesses
+from harness.record import outdir
+from harness.record.files import strict, write_json
+from harness.record.run_record import RunRecord, open_record
+from harness.record.schemas import validate_artifact
+from harness.record.vocabulary import REASONS, CheckStatus, Decision
+
+SCHEMA_VERSION = "1.0"
+
+
+def write_report(out_dir: Path) -> dict[str, Any]:
+    """Judge the out-dir and write its train-model.json. RecordError when there is no run in it."""
+    report = build_report(out_dir)
+    write_json(out_dir / outdir.REPORT, report)
+    return report
+
+
+def build_report(out_dir: Path) -> dict[str, Any]:
+    """The report as a mapping that meets its schema."""
+    with open_record(out_dir) as record:
+        verdict, seen = judge(record)
+        report: dict[str, Any] = strict(_report(record, verdict, seen))
+    validate_artifact(report, outdir.REPORT)
+    return report
+
+
+def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
+    spec = record.spec
+    duration = record.fact("attempt-ended", "seconds") or 0.0
+    completed = completed_steps(seen)
+    epochs = _last_value(seen, ("epoch", "train/epoch"))
+    checkpoints = _checkpoints(record)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "skill_name": "train-model",
+        "run_id": spec.run_id,
+        "timestamp": _iso(record.entries[-1]["time"] if record.entries else None),
+        "duration_seconds": _run_seconds(record),
+        "decision": verdict.decision.value,
+        "confidence": verdict.confidence.value,
+        "summary": summary_line(verdict, completed, seen.target),
+        "findings": _findings(record, verdict),
+        "next_commands": _next_commands(record, verdict),
+        "train_cmd": record.fact("command", "text") or spec.train_cmd,
+        "hyperparameters": {},
+        "early_stopping": {"enabled": False, "metric": None, "patience": None, "triggered": False,
+                           "triggered_at_step": None},
+        "terminal_state": verdict.terminal_state.value,
+        "total_steps": completed,
+        "total_epochs": epochs,
+        "final_metrics": {tag.tag: tag.last_value for tag in seen.tags if tag.fresh_points and not tag.run}
+        or {f"{tag.run}:{tag.tag}": tag.last_value for tag in seen.tags if tag.fresh_points},
+        "best_checkpoint": checkpoints[-1]["path"] if checkpoints else None,
+        "all_checkpoints": checkpoints,
+        "training_duration_seconds": duration,
+        "babysit_training_ref": None,
+        "evidence": _evidence(record, verdict, seen),
+    }
+
+
+def completed_steps(seen: Observation) -> int | None:
+    """Completed trainer steps by the furthest source, the probe where nothing else tells."""
+    known = [step for step in (seen.steps.completed, seen.weights.last_step) if step is not None]
+    return max(known) if known else (seen.probe.steps or None)
+
+
+def summary_line(verdict: Verdict, completed: int | None, target: int | None) -> str:
+    """One line for humans and dashboards."""
+    steps = f"{completed if completed is not None else '?'}/{target if target is not None else '?'} steps"
+    codes = ", ".join(dict.fromkeys(reason.code.value for reason in verdict.reasons))
+    return f"{verdict.decision.value} ({verdict.confidence.value}): {verdict.terminal_state.value}, {steps}" + (
+        f"; {codes}" if codes else "")
+
+
+def _findings(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for gate in verdict.gates:
+        for check in gate.checks:
+            if check.reason is None:
+                continue
+            failed = check.status is CheckStatus.FAILED
+            found.append({
+                "severity": "blocker" if failed else "medium",
+                "title": f"{check.reason.value}: {REASONS[check.reason].meaning}",
+                "description": f"{gate.name}.{check.name}: expected {check.expected}; observed {check.observed}; "
+                               f"{check.why}",
+                "fix": REASONS[check.reason].remedy,
+            })
+    for problem in (*record.problems, *_source_problems(record)):
+        found.append({"severity": "low", "title": "an artifact or source is damaged", "description": problem,
+                      "fix": "see the path named; what was whole before the damage was used"})
+    for entry in record.every("stragglers"):
+        commands = "; ".join(str(item.get("command")) for item in entry.get("processes", []))
+        found.append({"severity": "low", "title": "processes outlived the trainer and were stopped",
+                      "description": commands, "fix": "let the trainer wait for its children"})
+    for finding in record.fact("command", "findings", []) or []:
+        if not finding.get("refuses"):
+            found.append({"severity": "low", "title": str(finding.get("code")),
+                          "description": str(finding.get("message")), "fix": "see the description"})
+    return [{"id": f"F{number:03d}", **finding} for number, finding in enumerate(found, start=1)]
+
+
+def _source_problems(record: RunRecord) -> list[str]:
+    sources = record.fact("sources", "sources", []) or []
+    return [str(problem.get("message", problem)) if isinstance(problem, dict) else str(problem)
+            for source in sources for problem in source.get("problems", [])]
+
+
+def _next_commands(record: RunRecord, verdict: Verdict) -> list[str]:
+    here = shlex.quote(str(record.out_dir))
+    if verdict.decision is Decision.GO:
+        return [f"python -m harness verify {here}"]
+    commands = [f"tail -n 50 {shlex.quote(str(record.out_dir / outdir.TRAIN_LOG))}"] if (
+        record.out_dir / outdir.TRAIN_LOG).exists() else []
+    return [*commands, f"python -m harness verify {here}"]
+
+
+def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
+    facts = seen.facts
+    command = record.last("command") or {}
+    environment = record.fact("environment", "environment") or {}
+    commit = record.fact("environment", "commit") or {}
+    return {
+        "harness_version": record.fact("run-started", "harness_version") or __version__,
+        "policy": {"digest": None, "waivers": []},
+        "outcome": verdict.outcome.value,
+        "reasons": [reason.to_json() for reason in verdict.reasons],
+        "commit": {key: commit.get(key) for key in ("sha", "dirty", "diff_sha256")},
+        "command": {
+            "argv": command.get("argv"), "cwd": command.get("cwd"), "env_changes": command.get("env_changes") or {},
+            "framework": facts.name if facts else None, "framework_reason": facts.reason if facts else None,
+            "entrypoint": command.get("entrypoint"), "overrides": command.get("overrides") or [],
+            "stopped_by": verdict.stopped_by,
+        },
+        "environment": {key: environment.get(key) for key in (
+            "host", "os", "python", "packages", "accelerators", "trainer_report", "trainer_check")},
+        "model": {"source": facts.start_weights if facts else None, "hub": None, "revision": None,
+                  "local_path": facts.start_weights if facts else None, "fingerprint": None},
+        "dataset": {"source": None, "hub": None, "revision": None, "local_path": None, "fingerprint": None,
+                    "rows_seen": None, "rows_total": None},
+        "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
+        "topology": {"world_size": seen.probe.world_size, "tp_size": None, "dp_size": None, "devices": None,
+                     "launcher": "local", "realised": seen.probe.stepping_processes or None},
+        "requested": {"max_steps": record.spec.max_steps, "max_epochs": None, "target_steps": seen.target,
+                      "target_source": seen.target_source or None},
+        "observed": _observed(record, seen),
+        "samples": [],
+        "reload": None,
+        "gates": [_gate(gate) for gate in verdict.gates],
+        "attempts": _attempts(record, verdict),
+        "overhead": {key: record.fact("overhead", key) for key in (
+            "supervisor_cpu_s", "supervisor_rss_bytes", "wall_added_s")},
+    }
+
+
+def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
+    probe = seen.probe
+    executed = seen.updates.executed if seen.updates.executed is not None else (probe.steps if probe.torch_seen else None)
+    effective = seen.updates.effective
+    if effective is None and probe.grads_checked:
+        effective = min(probe.lr_positive_steps, probe.steps) if probe.grads_nonzero else 0
+    return {
+        "first_step": seen.steps.first, "last_step": seen.steps.last, "step_base": seen.steps.base,
+        "updates_executed": executed,
+        "updates_effective": None if effective is None or executed is None else min(effective, executed),
+        "updates_skipped": probe.scaler_skips if probe.torch_seen else None,
+        "epochs": _last_value(seen, ("epoch", "train/epoch")),
+        "metrics": [
+            {"tag": tag.tag, "run": tag.run, "points": tag.fresh_points, "first_step": tag.first_step,
+             "last_step": tag.last_step, "last_value": tag.last_value, "min": tag.min_finite, "max": tag.max_finite,
+             "nonfinite": tag.nonfinite} for tag in seen.tags if tag.fresh_points],
+        "witnesses": [{"kind": kind.value, "source": source, "updates": updates, "last_step": last}
+                      for kind, source, updates, last in witnesses(seen)],
+        "sources": record.fact("sources", "sources", []) or [],
+        "agreement": {"metrics": seen.steps.completed, "checkpoint": seen.weights.last_step,
+                      "probe": probe.steps if probe.torch_seen else None},
+    }
+
+
+def _gate(gate: Gate) -> dict[str, Any]:
+    return {"name": gate.name, "required": gate.required, "status": gate.status.value, "rationale": gate.rationale,
+            "started_at": _iso(gate.started_at) if gate.started_at else None, "duration_seconds": gate.duration_s,
+            "checks": [check.to_json() for check in gate.checks]}
+
+
+def _attempts(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
+    ends = {entry.get("attempt"): entry for entry in record.every("attempt-ended")}
+    attempts = []
+    for entry in record.every("attempt-started"):
+        end = ends.get(entry.get("attempt"), {})
+        attempts.append({
+            "index": entry.get("attempt"), "started_at": _iso(entry.get("launched_at")),
+            "ended_at": _iso(end.get("ended_at")), "exit_code": end.get("exit_code"), "signal": end.get("signal"),
+            "terminal_state": verdict.terminal_state.value, "cause": end.get("stop_reason"),
+            "resumed_from_step": end.get("resumed_from"), "reason": "first",
+        })
+    return attempts
+
+
+def _checkpoints(record: RunRecord) -> list[dict[str, Any]]:
+    facts = record.fact("checkpoints", "facts", {}) or {}
+    return [{"path": item.get("path"), "step": item.get("step"), "metrics": {}}
+            for item in facts.get("checkpoints", [])]
+
+
+def _last_value(seen: Observation, names: tuple[str, ...]) -> float | None:
+    return next((tag.last_value for tag in seen.tags if tag.tag in names and tag.fresh_points), None)
+
+
+def _run_seconds(record: RunRecord) -> float:
+    return float(record.entries[-1]["time"] - record.entries[0]["time"]) if record.entries else 0.0
+
+
+def _iso(moment: float | None) -> str | None:
+    if moment is None:
+        return None
+    return datetime.fromtimestamp(moment, tz=timezone.utc).isoformat(timespec="milliseconds")
+
+

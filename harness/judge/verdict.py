@@ -1,0 +1,130 @@
+"""From gates to the decision, its outcome for CI, its confidence and its reasons."""
+
+from __future__ import annotations
+
+from harness.judge.checks_progress import OWN_STOP_CODES, OWN_STOP_SIGNALS, check_exit
+from harness.judge.gates import CheckFunction, judge_gates
+from harness.judge.model import Gate, ReasonGiven, Verdict
+from harness.judge.observe import Observation, observe
+from harness.record.run_record import RunRecord
+from harness.record.vocabulary import (
+    REASONS,
+    CheckStatus,
+    Confidence,
+    Decision,
+    GateStatus,
+    Outcome,
+    Reason,
+    ReasonKind,
+    TerminalState,
+    WitnessKind,
+)
+
+
+def judge(
+    record: RunRecord, *, checks: dict[str, tuple[CheckFunction, ...]] | None = None
+) -> tuple[Verdict, Observation]:
+    """The verdict on a run, a pure function of its record. `checks` replaces the gates' checks (negative controls)."""
+    seen = observe(record)
+    gates = judge_gates(seen, checks=checks)
+    state, stopped_by = terminal_state(seen)
+    reasons = tuple(_reasons(gates))
+    decision = _decision(gates, state)
+    return Verdict(
+        decision=decision, outcome=_outcome(decision, reasons), confidence=_confidence(seen, decision),
+        terminal_state=state, stopped_by=stopped_by, gates=gates, reasons=reasons,
+    ), seen
+
+
+def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
+    """How the run ended, and what of the harness ended it."""
+    record = seen.record
+    ended = record.last("attempt-ended")
+    if ended is None:
+        lost = record.last("attempt-started") is not None
+        return (TerminalState.CANCELLED if lost else TerminalState.FAILED), None
+    stop = ended.get("stop_reason")
+    if stop == "timeout":
+        return TerminalState.TIMEOUT, stop
+    if stop in ("cancelled", "owner-lost"):
+        return TerminalState.CANCELLED, stop
+    code, signal = ended.get("exit_code"), ended.get("signal")
+    if stop == "cap" and (code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS):
+        return TerminalState.SUCCEEDED, stop
+    succeeded = check_exit(seen).status is CheckStatus.PASSED
+    return (TerminalState.SUCCEEDED if succeeded else TerminalState.FAILED), stop
+
+
+def _decision(gates: tuple[Gate, ...], state: TerminalState) -> Decision:
+    """GO needs every required gate PASS and a good end; an unproven gate alone is CONDITIONAL; the rest is NO-GO."""
+    required = [gate for gate in gates if gate.required]
+    real_step = next((gate for gate in gates if gate.name == "real_step"), None)
+    if real_step is None or any(gate.status in (GateStatus.FAIL, GateStatus.SKIPPED) for gate in required):
+        return Decision.NO_GO
+    if state not in (TerminalState.SUCCEEDED, TerminalState.EARLY_STOPPED):
+        return Decision.NO_GO
+    if all(gate.status is GateStatus.PASS for gate in required):
+        return Decision.GO
+    return Decision.CONDITIONAL
+
+
+def _reasons(gates: tuple[Gate, ...]) -> list[ReasonGiven]:
+    """One for each check that is not passed, failures first."""
+    given = [
+        ReasonGiven(code=check.reason, kind=reason_kind(check.reason, check.status), gate=gate.name,
+                    check=check.name, remedy=REASONS[check.reason].remedy)
+        for gate in gates for check in gate.checks
+        if check.reason is not None and check.status in (CheckStatus.FAILED, CheckStatus.UNPROVEN)
+    ]
+    order = (ReasonKind.INFRASTRUCTURE, ReasonKind.BROKEN, ReasonKind.UNPROVEN)
+    return sorted(given, key=lambda reason: order.index(reason.kind))
+
+
+def reason_kind(reason: Reason, status: CheckStatus) -> ReasonKind:
+    """Infrastructure by its code; else a failed check says broken and an unproven one unproven."""
+    if REASONS[reason].kind is ReasonKind.INFRASTRUCTURE:
+        return ReasonKind.INFRASTRUCTURE
+    return ReasonKind.BROKEN if status is CheckStatus.FAILED else ReasonKind.UNPROVEN
+
+
+NEVER_INFRASTRUCTURE = frozenset({
+    Reason.LOSS_NOT_FINITE, Reason.GRAD_NORM_NOT_FINITE, Reason.WEIGHTS_NOT_FINITE, Reason.NO_LEARNING_SIGNAL,
+    Reason.NO_EFFECTIVE_UPDATE, Reason.LR_ZERO, Reason.SOURCES_DISAGREE, Reason.FOREIGN_METRICS,
+})
+"""Reasons that an early end cannot explain, so that a retry of the same command is pointless."""
+
+
+def _outcome(decision: Decision, reasons: tuple[ReasonGiven, ...]) -> Outcome:
+    """A run that infrastructure ended was cut short; only what the cut cannot explain makes it broken."""
+    if decision is Decision.GO:
+        return Outcome.GOOD
+    kinds = {reason.kind for reason in reasons}
+    broken = {reason.code for reason in reasons if reason.kind is ReasonKind.BROKEN}
+    if ReasonKind.INFRASTRUCTURE in kinds and not broken & NEVER_INFRASTRUCTURE:
+        return Outcome.INFRASTRUCTURE
+    return Outcome.BROKEN if decision is Decision.NO_GO else Outcome.UNPROVEN
+
+
+def witnesses(seen: Observation) -> list[tuple[WitnessKind, str, int | None, int | None]]:
+    """(kind, source, updates, last step) of everything that shows an update."""
+    found: list[tuple[WitnessKind, str, int | None, int | None]] = []
+    if seen.train_loss or seen.updates.executed:
+        source = ", ".join(tag.tag for tag in seen.train_loss) or "metric rows"
+        found.append((WitnessKind.METRICS, source, seen.updates.executed, seen.steps.last))
+    if seen.probe.steps:
+        found.append((WitnessKind.PROBE, "optimizer post-step hook", seen.probe.steps, None))
+    if seen.weights.learnt:
+        found.append((WitnessKind.WEIGHTS, f"against {seen.weights.start}", None, seen.weights.last_step))
+    return found
+
+
+def _confidence(seen: Observation, decision: Decision) -> Confidence:
+    """High with two independent witnesses, one of them weights or probe; medium with metrics and another; else low."""
+    kinds = {kind for kind, *_ in witnesses(seen)}
+    strong = kinds & {WitnessKind.PROBE, WitnessKind.WEIGHTS}
+    if decision is Decision.NO_GO:
+        ended = seen.record.last("attempt-ended") is not None or seen.record.last("attempt-started") is None
+        return Confidence.HIGH if ended else Confidence.LOW
+    if strong and len(kinds) >= 2:
+        return Confidence.HIGH
+    return Confidence.MEDIUM if len(kinds) >= 2 or seen.updates.executed else Confidence.LOW

@@ -1,0 +1,76 @@
+"""RunRecord: the facts of one run, read from its out-dir and from nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import RecordError
+from harness.record import outdir
+from harness.record.journal import Entry, read_journal
+from harness.record.store import MetricStore
+from harness.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What the supervisor left behind. `store` is open while the record is in use (see `open_record`)."""
+
+    out_dir: Path
+    spec: RunSpec
+    entries: tuple[Entry, ...]
+    store: MetricStore | None
+    """None when no metric store was written or it cannot be read."""
+    problems: tuple[str, ...]
+    """Artifacts that are missing or damaged."""
+
+    def last(self, event: str) -> Entry | None:
+        """The latest entry of this kind."""
+        return next((entry for entry in reversed(self.entries) if entry["event"] == event), None)
+
+    def every(self, event: str) -> list[Entry]:
+        """All entries of this kind, in order."""
+        return [entry for entry in self.entries if entry["event"] == event]
+
+    def fact(self, event: str, key: str, default: Any = None) -> Any:
+        """One field of the latest entry of this kind."""
+        entry = self.last(event)
+        return default if entry is None else entry.get(key, default)
+
+
+@contextmanager
+def open_record(out_dir: Path) -> Iterator[RunRecord]:
+    """Read an out-dir. RecordError when there is no run in it that could be judged at all."""
+    problems: list[str] = []
+    if not out_dir.is_dir():
+        raise RecordError(f"{out_dir}: no such directory; give the --out-dir of a run")
+    spec = _spec(out_dir)
+    entries, damage = read_journal(out_dir / outdir.JOURNAL)
+    problems += damage
+    store = None
+    try:
+        if (out_dir / outdir.METRICS_DB).exists():
+            store = MetricStore.open(out_dir / outdir.METRICS_DB)
+    except RecordError as error:
+        problems.append(str(error))
+    try:
+        yield RunRecord(
+            out_dir=out_dir, spec=spec, entries=tuple(entries), store=store, problems=tuple(problems)
+        )
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _spec(out_dir: Path) -> RunSpec:
+    path = out_dir / outdir.RUN_SPEC
+    try:
+        return RunSpec.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}; {out_dir} holds no run of this harness") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path}: not a run spec: {error}") from error

@@ -1,0 +1,163 @@
+"""Before the launch: the command understood and checked, the environment recorded, everything announced."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from harness.command.model import Finding, TrainingCommand
+from harness.command.parse import parse_command
+from harness.command.validate import validate
+from harness.environment import commit_facts, record_environment
+from harness.errors import CommandError
+from harness.frameworks.base import Addition, FrameworkFacts, Preparation
+from harness.frameworks.registry import detect
+from harness.probe import site_dir
+from harness.record import outdir
+from harness.record.files import write_text
+from harness.record.journal import Journal
+from harness.record.redaction import Redactor
+from harness.record.vocabulary import Reason
+from harness.spec import RunSpec
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What will be launched, with secrets; never written anywhere as it stands."""
+
+    spec: RunSpec
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    facts: FrameworkFacts
+    redactor: Redactor
+    cap_steps: int | None
+    """Completed steps at which the harness itself stops the run; None where the command's own limit does."""
+
+
+def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
+    """A redactor that knows the secrets of the command, the environment and the config files the command names."""
+    try:
+        words = shlex.split(spec.train_cmd)
+    except ValueError:
+        words = spec.train_cmd.split()
+    paths = [spec.workdir / word.rpartition("=")[2] for word in words]
+    configs = [path for path in paths if path.suffix in {".yaml", ".yml", ".json", ".toml"} and path.is_file()]
+    return Redactor.from_run(words, environ, configs)
+
+
+def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) -> Plan | None:
+    """The plan, or None when a finding forbids the launch; either way everything learnt is in the journal."""
+    environ = dict(os.environ)
+    try:
+        command = parse_command(spec.train_cmd, spec.workdir)
+    except CommandError as error:
+        finding = Finding(code=Reason.COMMAND_REFUSED.value, message=str(error), refuses=True)
+        _journal_command(journal, spec, redactor, findings=(finding,))
+        return _refused((finding,), say, redactor)
+    say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
+    adapter, reason = detect(command, spec)
+    say(f"Framework detected: {adapter.name} ({reason})")
+    preparation = adapter.prepare(command, spec)
+    findings = (*command.findings, *validate(command, spec.workdir, environ), *preparation.findings)
+    completed = _with_additions(command, preparation.additions)
+    for addition in preparation.additions:
+        say(f"HP override: {addition.key}={redactor.text(addition.value)} ({redactor.text(addition.how)})")
+    changes = {**dict(command.env_assignments), **_child_changes(spec, environ)}
+    facts = adapter.facts(completed, spec, reason)
+    _journal_command(journal, spec, redactor, command=completed, facts=facts, preparation=preparation, changes=changes,
+                     findings=findings)
+    _record_environment(journal, spec, preparation, changes)
+    if any(finding.refuses for finding in findings):
+        return _refused(findings, say, redactor)
+    _write_command(spec, completed, changes, redactor)
+    say(f"Command written to: {spec.out_dir / outdir.RUN_COMMAND}")
+    return Plan(spec=spec, argv=completed.argv, environment={**environ, **changes}, facts=facts, redactor=redactor,
+                cap_steps=_cap(spec, facts))
+
+
+def _with_additions(command: TrainingCommand, additions: tuple[Addition, ...]) -> TrainingCommand:
+    words = tuple(word for addition in additions for word in addition.words)
+    return replace(command, argv=command.argv + words, script_args=command.script_args + words)
+
+
+def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment changes that the harness makes, each of which is announced."""
+    changes = {"PYTHONUNBUFFERED": "1"}
+    if spec.probe:
+        earlier = environ.get("PYTHONPATH")
+        changes["PYTHONPATH"] = os.pathsep.join([str(site_dir()), *([earlier] if earlier else [])])
+        changes["REAL_STEP_PROBE_DIR"] = str(spec.out_dir / outdir.PROBE_DIR)
+    return changes
+
+
+def _cap(spec: RunSpec, facts: FrameworkFacts) -> int | None:
+    """The harness stops a run at --max-steps only where the command's own limit does not end it there or before."""
+    if spec.max_steps is None or (facts.target_steps is not None and facts.target_steps <= spec.max_steps):
+        return None
+    return spec.max_steps
+
+
+def _journal_command(
+    journal: Journal,
+    spec: RunSpec,
+    redactor: Redactor,
+    *,
+    command: TrainingCommand | None = None,
+    facts: FrameworkFacts | None = None,
+    preparation: Preparation | None = None,
+    changes: Mapping[str, str] | None = None,
+    findings: tuple[Finding, ...] = (),
+) -> None:
+    additions = preparation.additions if preparation else ()
+    journal.write(
+        "command",
+        text=masked_command(spec.train_cmd, redactor),
+        argv=redactor.argv(list(command.argv)) if command else None,
+        cwd=str(spec.workdir),
+        env_changes=redactor.environment(changes or {}),
+        entrypoint=str(command.entrypoint) if command and command.entrypoint else command.module if command else None,
+        facts=facts.to_json() if facts else None,
+        overrides=[{"key": a.key, "value": a.value, "how": a.how, "kind": a.kind, "effective_value": None}
+                   for a in additions],
+        findings=[{"code": f.code, "message": f.message, "refuses": f.refuses} for f in findings],
+    )
+
+
+def masked_command(text: str, redactor: Redactor) -> str:
+    """A command line with its secrets masked, a short one after its flag too."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return redactor.text(text)
+    masked = redactor.argv(words)
+    return text if masked == words else shlex.join(masked)
+
+
+def _record_environment(
+    journal: Journal, spec: RunSpec, preparation: Preparation, changes: Mapping[str, str]
+) -> None:
+    environment = record_environment(
+        workdir=spec.workdir, reports=preparation.trainer_reports, environ={**os.environ, **changes}, timeout=60.0
+    )
+    journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
+
+
+def _write_command(
+    spec: RunSpec, command: TrainingCommand, changes: Mapping[str, str], redactor: Redactor
+) -> None:
+    """run-command.txt: working directory, changed environment, and the command, quoted for a shell."""
+    lines = [f"cd {shlex.quote(str(spec.workdir))}"]
+    masked = redactor.environment(changes)
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in masked.items()]
+    lines.append(shlex.join(redactor.argv(list(command.argv))))
+    write_text(spec.out_dir / outdir.RUN_COMMAND, "\n".join(lines) + "\n")
+
+
+def _refused(findings: tuple[Finding, ...], say: Say, redactor: Redactor) -> None:
+    for finding in findings:
+        if finding.refuses:
+            say(f"Not launched: {redactor.text(finding.message)}")
