@@ -1,0 +1,304 @@
+"""Reads what the probe wrote in its directory.
+
+The files come from inside the trainer and may be cut, odd or hostile: a file counts only if every field is of
+its kind and the counts agree with each other, else it is a problem. Nothing here raises for content.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+FORMAT = 1
+MAX_FILES = 4096
+MAX_FILE_BYTES = 256 * 1024
+MAX_OPTIMIZERS = 16
+MAX_TEXT = 256
+MAX_PROBLEMS = 100
+MAX_COUNT = 2**63 - 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOptimizer:
+    """One optimizer of a process."""
+
+    name: str
+    """Module and class."""
+    steps: int
+    """Applied steps."""
+    lr_positive_steps: int
+    """Of these, with a learning rate above 0 in some parameter group."""
+    lr_unknown_steps: int
+    """Of these, with no learning rate in any parameter group."""
+    num_params: int
+    """Parameter tensors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeGrad:
+    """What looking at gradients showed, at steps 1, 2, 4, 8 ... of each optimizer and about every 30 s."""
+
+    checked: int
+    """Looks that found a nonzero element or went through every gradient."""
+    nonzero: int
+    """Of these, with a nonzero element in some gradient."""
+    nonfinite: int
+    """Looks that met a non-finite element."""
+    gave_up: int
+    """Looks that met only zeros and left gradients out."""
+    last_nonzero: bool | None
+    """The last look; None when there was none or it gave up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeProcess:
+    """One process that imported torch's optimizers. Times are seconds since the epoch, by its own clock."""
+
+    path: Path
+    """The file, as given by the directory."""
+    pid: int
+    ppid: int
+    host: str
+    rank: int | None
+    """RANK, as torchrun sets it; likewise the next two."""
+    local_rank: int | None
+    world_size: int | None
+    torch: str
+    """Version of torch."""
+    started_at: float
+    updated_at: float
+    """When the file was written: counts are those of then, up to a second behind unless `clean_exit`."""
+    optimizers_created: int
+    steps: int
+    """Applied optimizer steps: the most of any optimizer."""
+    steps_total: int
+    """Applied steps of all optimizers together."""
+    lr_positive_steps: int
+    """Steps with a learning rate above 0: the most of any optimizer."""
+    lr_unknown_steps: int
+    """Steps whose learning rate no parameter group says: the most of any optimizer."""
+    scaler_skips: int
+    """Steps that a gradient scaler withheld."""
+    grad: ProbeGrad
+    optimizers: tuple[ProbeOptimizer, ...]
+    """At most 16, those with the most steps first."""
+    first_step_at: float | None
+    last_step_at: float | None
+    clean_exit: bool
+    """The interpreter's exit handlers ran, also after an uncaught exception."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFacts:
+    """All that the probe left behind."""
+
+    loaded: bool
+    """Some interpreter of the job started with the probe."""
+    processes: tuple[ProbeProcess, ...]
+    """In the order of their start."""
+    problems: tuple[str, ...]
+    """Files that do not count and why, and the probe's own failures."""
+
+    @property
+    def steps(self) -> int:
+        """Applied optimizer steps: the most of any process."""
+        return max((process.steps for process in self.processes), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready mapping; a process is named by its file."""
+        processes = [
+            {
+                **dataclasses.asdict(process),
+                "path": process.path.name,
+                "optimizers": _rows(process.optimizers),
+            }
+            for process in self.processes
+        ]
+        return {"loaded": self.loaded, "processes": processes, "problems": list(self.problems)}
+
+
+def _rows(optimizers: tuple[ProbeOptimizer, ...]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(optimizer) for optimizer in optimizers]
+
+
+def read_probe(directory: Path) -> ProbeFacts:
+    """Facts in a probe directory; a directory that is missing or unreadable holds none."""
+    problems: list[str] = []
+    processes = []
+    try:
+        names = sorted(entry.name for entry in os.scandir(directory))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        names = []
+        problems.append(f"probe directory: {error.strerror}")
+    files = [name for name in names if name.endswith(".json") and not name.startswith(".")]
+    if len(files) > MAX_FILES:
+        problems.append(f"{len(files)} files, of which {MAX_FILES} are read")
+    for name in files[:MAX_FILES]:
+        try:
+            processes.append(_parse(directory / name))
+        except (ValueError, OSError, RecursionError, MemoryError) as error:
+            problems.append(f"{name!r:.{MAX_TEXT}}: {_reason(error)}")
+    if "problems.log" in names:
+        problems.extend(_own_problems(directory / "problems.log"))
+    return ProbeFacts(
+        loaded="loaded" in names or bool(processes),
+        processes=tuple(sorted(processes, key=lambda process: (process.started_at, process.path.name))),
+        problems=tuple(problems[:MAX_PROBLEMS]),
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)[:MAX_TEXT] or type(error).__name__
+
+
+def _own_problems(path: Path) -> Iterator[str]:
+    """Lines that the probe noted."""
+    try:
+        lines = _read(path).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError) as error:
+        lines = [f"problems.log: {_reason(error)}"]
+    for line in lines[:MAX_PROBLEMS]:
+        yield "".join(char if char.isprintable() else "?" for char in line)[:MAX_TEXT]
+
+
+def _read(path: Path) -> bytes:
+    """Bytes of a regular file of bounded size; ValueError for anything else, a pipe included."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("not a regular file")
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"longer than {MAX_FILE_BYTES} bytes")
+    return data
+
+
+def _parse(path: Path) -> ProbeProcess:
+    """The process that a file describes; ValueError when it does not."""
+    fields = _Fields(json.loads(_read(path).decode("utf-8")), "")
+    if fields.count("format") != FORMAT:
+        raise ValueError(f"format {fields.count('format')}, not {FORMAT}")
+    process = ProbeProcess(
+        path=path,
+        pid=fields.count("pid"),
+        ppid=fields.count("ppid"),
+        host=fields.text("host"),
+        rank=fields.optional("rank", fields.count),
+        local_rank=fields.optional("local_rank", fields.count),
+        world_size=fields.optional("world_size", fields.count),
+        torch=fields.text("torch"),
+        started_at=fields.time("started_at"),
+        updated_at=fields.time("updated_at"),
+        optimizers_created=fields.count("optimizers_created"),
+        steps=fields.count("steps"),
+        steps_total=fields.count("steps_total"),
+        lr_positive_steps=fields.count("lr_positive_steps"),
+        lr_unknown_steps=fields.count("lr_unknown_steps"),
+        scaler_skips=fields.count("scaler_skips"),
+        grad=_grad(fields.object("grad")),
+        optimizers=tuple(_optimizer(entry) for entry in fields.objects("optimizers")),
+        first_step_at=fields.optional("first_step_at", fields.time),
+        last_step_at=fields.optional("last_step_at", fields.time),
+        clean_exit=fields.flag("clean_exit"),
+    )
+    _check_counts(process)
+    return process
+
+
+def _check_counts(process: ProbeProcess) -> None:
+    """Counts that contradict each other are not evidence."""
+    contradictions = {
+        "more steps than steps_total": process.steps > process.steps_total,
+        "more steps with a learning rate than steps": process.lr_positive_steps > process.steps,
+        "an optimizer with more steps than steps": any(o.steps > process.steps for o in process.optimizers),
+        "more nonzero gradients than looks": process.grad.nonzero > process.grad.checked,
+        "steps without a time": process.steps > 0 and process.last_step_at is None,
+    }
+    for contradiction, holds in contradictions.items():
+        if holds:
+            raise ValueError(contradiction)
+
+
+def _grad(fields: _Fields) -> ProbeGrad:
+    return ProbeGrad(
+        checked=fields.count("checked"),
+        nonzero=fields.count("nonzero"),
+        nonfinite=fields.count("nonfinite"),
+        gave_up=fields.count("gave_up"),
+        last_nonzero=fields.optional("last_nonzero", fields.flag),
+    )
+
+
+def _optimizer(fields: _Fields) -> ProbeOptimizer:
+    return ProbeOptimizer(
+        name=fields.text("class"),
+        steps=fields.count("steps"),
+        lr_positive_steps=fields.count("lr_positive_steps"),
+        lr_unknown_steps=fields.count("lr_unknown_steps"),
+        num_params=fields.count("params"),
+    )
+
+
+class _Fields:
+    """Typed access to a JSON object; ValueError names the field that is not of its kind."""
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where or 'content'} is not an object")
+        self._values = value
+        self._where = where
+
+    def _get(self, name: str, kind: str, ok: Callable[[Any], bool]) -> Any:
+        value = self._values.get(name)
+        if not ok(value):
+            raise ValueError(f"{self._where}{name} is not {kind}")
+        return value
+
+    def count(self, name: str) -> int:
+        """A whole number from 0."""
+        return int(self._get(name, "a count", lambda v: type(v) is int and 0 <= v <= MAX_COUNT))
+
+    def time(self, name: str) -> float:
+        """Seconds since the epoch."""
+        return float(self._get(name, "a time", lambda v: type(v) in (int, float) and _is_time(v)))
+
+    def flag(self, name: str) -> bool:
+        """True or False."""
+        return bool(self._get(name, "a flag", lambda v: type(v) is bool))
+
+    def text(self, name: str) -> str:
+        """A printable text of bounded length."""
+        return str(self._get(name, "a short text", _is_text))
+
+    def object(self, name: str) -> _Fields:
+        """A nested object."""
+        return _Fields(self._values.get(name), f"{name}.")
+
+    def objects(self, name: str) -> list[_Fields]:
+        """A short list of objects."""
+        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
+        return [_Fields(value, f"{name}.") for value in values]
+
+    def optional(self, name: str, read: Callable[[str], T]) -> T | None:
+        """None where the field is null or absent, else what `read` gives."""
+        return None if self._values.get(name) is None else read(name)
+
+
+def _is_time(value: float) -> bool:
+    return 0 <= value <= 1e12 and math.isfinite(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable()

@@ -1,0 +1,476 @@
+"""The optimizer probe inside a trainer: counts applied optimizer steps and writes them down.
+
+One JSON file per process, `HOST-PID.json` (`HOST-PID-2.json` where that name is taken by an earlier process),
+replaced as a whole at every step whose number is a power of two, then at most once a second while steps are
+done, and when the interpreter ends. What its fields mean is written in `harness/probe/reader.py`.
+
+A step is one return of `Optimizer.step` (torch's global post hook), closures included; a subclass that calls
+`super().step()` is one step. A step that a fused optimizer swallowed because of `found_inf`, and one that
+GradScaler withheld, are `scaler_skips`. Replays of a captured CUDA graph call no Python and are not seen.
+
+Standard library only, Python 3.8 and later; torch is used only once the program has imported it. No exception
+leaves a hook.
+"""
+
+# pathlib would add nothing here but calls.
+# ruff: noqa: PTH105, PTH108, PTH110, PTH118, PTH123
+
+import atexit
+import functools
+import math
+import os
+import sys
+import threading
+import time
+import weakref
+
+FORMAT = 1
+WRITE_INTERVAL_S = 1.0
+RETRY_INTERVAL_S = 10.0
+GRAD_INTERVAL_S = 30.0
+MAX_LISTED = 16
+MAX_NOTES = 5
+MAX_PENDING = 256
+MAX_LOOKED_AT = 512
+MAX_FRAMES = 500
+FOLD_AT = 256
+
+
+class Record:
+    """Counts of one optimizer, which is held weakly."""
+
+    __slots__ = (
+        "calls",
+        "last_check",
+        "lr_positive_steps",
+        "lr_unknown_steps",
+        "name",
+        "num_params",
+        "odd_lr_positive",
+        "pending",
+        "ref",
+        "steps",
+    )
+
+    def __init__(self, optimizer):
+        kind = type(optimizer)
+        self.ref = weakref.ref(optimizer)
+        self.name = f"{kind.__module__}.{kind.__qualname__}"[:200]
+        self.calls = self.steps = self.lr_positive_steps = self.lr_unknown_steps = 0
+        self.num_params = count_params(optimizer)
+        self.odd_lr_positive = None
+        self.pending = []
+        self.last_check = 0.0
+
+    def add(self, lr_positive):
+        """Count an applied step."""
+        self.steps += 1
+        if lr_positive:
+            self.lr_positive_steps += 1
+        elif lr_positive is None:
+            self.lr_unknown_steps += 1
+
+    def settle(self):
+        """Count the steps whose `found_inf` was left on the device; the number of them that were skipped."""
+        pending, self.pending = self.pending, []
+        if not pending:
+            return 0
+        torch = sys.modules["torch"]
+        with torch.no_grad():
+            flags = torch.stack([found_inf.detach().reshape(()) for found_inf, _ in pending]).tolist()
+        for flag, (_, lr_positive) in zip(flags, pending):  # noqa: B905 (Python 3.10)
+            if not flag:
+                self.add(lr_positive)
+        return sum(1 for flag in flags if flag)
+
+    def read_lr(self, optimizer, may_read):
+        """Whether a group's learning rate is above 0; None when none says. Tensors are read if allowed."""
+        known = False
+        for group in optimizer.param_groups:
+            lr = group.get("lr")
+            if lr is None:
+                continue
+            if not isinstance(lr, (int, float)):
+                if may_read:
+                    self.odd_lr_positive = bool(lr > 0)
+                if self.odd_lr_positive is None:
+                    continue
+                lr = 1 if self.odd_lr_positive else 0
+            if lr > 0:
+                return True
+            known = True
+        return False if known else None
+
+    def to_json(self):
+        """Entry in `optimizers`."""
+        optimizer = self.ref()
+        if optimizer is not None:
+            self.num_params = count_params(optimizer)
+        return {
+            "class": self.name,
+            "steps": self.steps,
+            "lr_positive_steps": self.lr_positive_steps,
+            "lr_unknown_steps": self.lr_unknown_steps,
+            "params": self.num_params,
+        }
+
+
+class GradLook:
+    """What looking at gradients has shown, over all optimizers."""
+
+    def __init__(self):
+        self.checked = self.nonzero = self.nonfinite = self.gave_up = 0
+        self.last_nonzero = None
+
+    def look(self, optimizer):
+        """Look for a nonzero and for a non-finite element, the smallest gradients first."""
+        torch = sys.modules["torch"]
+        with torch.no_grad():
+            grads = [local_grad(param) for group in optimizer.param_groups for param in group["params"]]
+            grads = sorted((grad for grad in grads if grad is not None), key=lambda grad: grad.numel())
+            nonzero, finite, seen, size = False, True, 0, 1
+            while seen < min(len(grads), MAX_LOOKED_AT) and not nonzero:
+                part = grads[seen : seen + size]
+                seen, size = seen + len(part), size * 2
+                for norm in max_norms(torch, part):
+                    nonzero = nonzero or norm != 0
+                    finite = finite and math.isfinite(norm)
+        self.nonfinite += not finite
+        if not nonzero and seen < len(grads):
+            self.gave_up += 1
+            self.last_nonzero = None
+            return
+        self.checked += 1
+        self.nonzero += nonzero
+        self.last_nonzero = nonzero
+
+    def to_json(self):
+        """The `grad` object."""
+        return dict(vars(self))
+
+
+class Probe:
+    """All counts of this process and the file that they go to."""
+
+    def __init__(self, directory, started_at):
+        self.directory = directory
+        self.forked = False
+        self._reset(started_at)
+        atexit.register(self.at_exit)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+        from multiprocessing import util
+
+        util.register_after_fork(self, Probe._in_multiprocessing_child)
+
+    def _reset(self, started_at):
+        self.pid = os.getpid()
+        self.started_at = started_at
+        self.records = {}
+        self.retired = []
+        self.folded = {"steps": 0, "steps_total": 0, "lr_positive_steps": 0, "lr_unknown_steps": 0}
+        self.fold_at = FOLD_AT
+        self.calls = self.created = self.scaler_skips = 0
+        self.grad = GradLook()
+        self.first_step_at = self.last_step_at = None
+        self.path = None
+        self.next_write = 0.0
+        self.lock = threading.Lock()
+        self.num_notes = 0
+
+    def _after_fork(self):
+        self.forked = True
+        self._reset(time.time())
+
+    def _in_multiprocessing_child(self):
+        """A multiprocessing child ends by os._exit after its own finalizers, without atexit."""
+        from multiprocessing import util
+
+        util.Finalize(None, self.at_exit, exitpriority=-1000)
+
+    # What is listened to
+
+    def install(self, module):
+        """Listen to the optimizers or the gradient scaler that a module defines."""
+        if module.__name__ == "torch.optim.optimizer":
+            self._listen_to_optimizers(module)
+        else:
+            scaler = getattr(module, "GradScaler", None)
+            if scaler is not None and "step" in vars(scaler):
+                self._listen_to_scaler(scaler)
+
+    def _listen_to_optimizers(self, module):
+        probe, original = self, module.Optimizer.__init__
+
+        @functools.wraps(original)
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            probe.on_created(self)
+
+        def after_step(optimizer, args, kwargs):
+            probe.on_step(optimizer, sys._getframe(1))
+
+        # The mark of torch._dynamo.disable, without its import: torch.compile leaves the function alone.
+        after_step._torchdynamo_disable = True
+        module.register_optimizer_step_post_hook(after_step)
+        module.Optimizer.__init__ = __init__
+
+    def _listen_to_scaler(self, scaler):
+        probe, original = self, scaler.step
+
+        @functools.wraps(original)
+        def step(self, optimizer, *args, **kwargs):
+            calls = probe.calls
+            result = original(self, optimizer, *args, **kwargs)
+            probe.on_scaler_step(self, optimizer, calls)
+            return result
+
+        scaler.step = step
+
+    def on_created(self, optimizer):
+        """An optimizer was initialised."""
+        try:
+            self.created += 1
+            self._record(optimizer)
+        except Exception as error:
+            self.note("new optimizer", error)
+
+    def on_scaler_step(self, scaler, optimizer, calls):
+        """GradScaler.step returned: it skipped unless a step was called within (torch's optimizers only)."""
+        try:
+            hooked = getattr(type(optimizer).step, "hooked", False)
+            if hooked and self.calls == calls and scaler.is_enabled():
+                self.scaler_skips += 1
+        except Exception as error:
+            self.note("scaler", error)
+
+    def on_step(self, optimizer, frame):
+        """An optimizer's step returned to the frame of torch's wrapper."""
+        try:
+            if not is_inner_step(optimizer, frame):
+                self._count(optimizer)
+        except Exception as error:
+            self.note("step", error)
+
+    # Counting
+
+    def _count(self, optimizer):
+        record = self.records.get(id(optimizer))
+        if record is None or record.ref() is not optimizer:
+            record = self._record(optimizer)
+        self.calls += 1
+        record.calls += 1
+        now = time.monotonic()
+        spaced = is_power_of_two(record.calls) or now - record.last_check >= GRAD_INTERVAL_S
+        looks = spaced and not is_capturing()
+        lr_positive = record.read_lr(optimizer, looks)
+        found_inf = getattr(optimizer, "found_inf", None)
+        if hasattr(found_inf, "detach"):
+            record.pending.append((found_inf, lr_positive))
+        else:
+            found_inf = None
+            record.add(lr_positive)
+        self.last_step_at = time.time()
+        if self.first_step_at is None:
+            self.first_step_at = self.last_step_at
+        if looks:
+            record.last_check = now
+            self._look(optimizer, found_inf)
+        if now >= self.next_write or is_power_of_two(self.calls):
+            self.write(now)
+        elif len(record.pending) >= MAX_PENDING and not is_capturing():
+            self.scaler_skips += record.settle()
+
+    def _look(self, optimizer, found_inf):
+        try:
+            if found_inf is None or not found_inf.detach():
+                self.grad.look(optimizer)
+        except Exception as error:
+            self.note("gradients", error)
+
+    def _record(self, optimizer):
+        """A new record; one of a dead optimizer with the same id is kept apart."""
+        old = self.records.get(id(optimizer))
+        if old is not None:
+            if old.ref() is optimizer:
+                return old
+            self.retired.append(old)
+        if len(self.records) + len(self.retired) >= self.fold_at:
+            self._fold()
+        record = self.records[id(optimizer)] = Record(optimizer)
+        return record
+
+    def _fold(self):
+        """Merge dead optimizers, so that a program that makes them by the million costs no memory."""
+        dead = [key for key, record in self.records.items() if record.ref() is None]
+        for record in self.retired + [self.records.pop(key) for key in dead]:
+            self.scaler_skips += record.settle()
+            self.folded["steps_total"] += record.steps
+            for key in ("steps", "lr_positive_steps", "lr_unknown_steps"):
+                self.folded[key] = max(self.folded[key], getattr(record, key))
+        self.retired = []
+        self.fold_at = max(FOLD_AT, 2 * len(self.records))
+
+    # Writing
+
+    def at_exit(self):
+        """The last write. A forked child that trained nothing, as a data loader's worker, leaves no file."""
+        try:
+            if self.pid == os.getpid() and (self.created or self.calls or not self.forked):
+                self.write(time.monotonic(), clean_exit=True)
+        except Exception as error:
+            self.note("exit", error)
+
+    def write(self, now, clean_exit=False):
+        """Replace the file, unless another thread is at it."""
+        if not self.lock.acquire(clean_exit, 1.0 if clean_exit else -1):
+            return
+        try:
+            self.next_write = now + RETRY_INTERVAL_S
+            self._replace(self._to_json(clean_exit))
+            self.next_write = now + WRITE_INTERVAL_S
+        except Exception as error:
+            self.note("write", error)
+        finally:
+            self.lock.release()
+
+    def _replace(self, value):
+        import json
+
+        if self.path is None:
+            self.path = free_path(self.directory, f"{host()}-{self.pid}")
+        partial = f"{self.path}.{self.pid}.partial"
+        try:
+            with open(partial, "w", encoding="utf-8") as file:
+                json.dump(value, file)
+            os.replace(partial, self.path)
+        except Exception:
+            if os.path.exists(partial):
+                os.unlink(partial)
+            raise
+
+    def _settle_all(self, records):
+        if is_capturing():
+            return
+        for record in records:
+            try:
+                self.scaler_skips += record.settle()
+            except Exception as error:
+                self.note("found_inf", error)
+
+    def _to_json(self, clean_exit):
+        records = list(self.records.values()) + self.retired
+        self._settle_all(records)
+        records.sort(key=lambda record: -record.steps)
+
+        def most(key):
+            return max([self.folded[key]] + [getattr(record, key) for record in records])
+
+        return {
+            "format": FORMAT,
+            "pid": self.pid,
+            "ppid": os.getppid(),
+            "host": host(),
+            "rank": env_int("RANK"),
+            "local_rank": env_int("LOCAL_RANK"),
+            "world_size": env_int("WORLD_SIZE"),
+            "torch": str(getattr(sys.modules.get("torch"), "__version__", "")),
+            "started_at": self.started_at,
+            "updated_at": time.time(),
+            "optimizers_created": self.created,
+            "steps": most("steps"),
+            "steps_total": self.folded["steps_total"] + sum(record.steps for record in records),
+            "optimizers": [record.to_json() for record in records[:MAX_LISTED]],
+            "lr_positive_steps": most("lr_positive_steps"),
+            "lr_unknown_steps": most("lr_unknown_steps"),
+            "scaler_skips": self.scaler_skips,
+            "grad": self.grad.to_json(),
+            "first_step_at": self.first_step_at,
+            "last_step_at": self.last_step_at,
+            "clean_exit": clean_exit,
+        }
+
+    def note(self, where, error):
+        """Leave a few failures behind in problems.log."""
+        self.num_notes += 1
+        if self.num_notes > MAX_NOTES:
+            return
+        try:
+            with open(os.path.join(self.directory, "problems.log"), "a", encoding="utf-8") as log:
+                log.write(f"pid {self.pid}: {where}: {repr(error)[:400]}\n")
+        except Exception:
+            pass
+
+
+def is_inner_step(optimizer, frame):
+    """Whether the frame, torch's wrapper, runs within another step of the optimizer, as by super().step()."""
+    code, outer = frame.f_code, frame.f_back
+    for _ in range(MAX_FRAMES):
+        if outer is None:
+            return False
+        if outer.f_code is code and outer.f_locals.get("self") is optimizer:
+            return True
+        outer = outer.f_back
+    return False
+
+
+def is_power_of_two(number):
+    """Whether a whole number of at least 1 is one."""
+    return number & (number - 1) == 0
+
+
+def is_capturing():
+    """Whether a CUDA graph is being captured: a read from the device would break it."""
+    cuda = sys.modules["torch"].cuda
+    return cuda.is_initialized() and cuda.is_current_stream_capturing()
+
+
+def count_params(optimizer):
+    """Number of parameter tensors."""
+    return sum(len(group["params"]) for group in getattr(optimizer, "param_groups", ()))
+
+
+def local_grad(param):
+    """Gradient values on this rank: a DTensor's shard, a sparse tensor's values; None for no elements."""
+    grad = param.grad
+    if grad is None:
+        return None
+    grad = getattr(grad, "_local_tensor", grad)
+    layout = str(grad.layout)
+    if layout == "torch.sparse_coo":
+        grad = grad._values()
+    elif layout.startswith("torch.sparse"):
+        grad = grad.values()
+    return grad if grad.numel() and grad.device.type != "meta" else None
+
+
+def max_norms(torch, grads):
+    """Largest absolute element of each gradient, NaN where there is one; one read per device."""
+    by_device = {}
+    for grad in grads:
+        norm = torch.linalg.vector_norm(grad.detach(), float("inf")).to(torch.float32)
+        by_device.setdefault(norm.device, []).append(norm)
+    return [norm for norms in by_device.values() for norm in torch.stack(norms).tolist()]
+
+
+def env_int(name):
+    """Whole number in an environment variable, or None."""
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def host():
+    """This machine's name, fit for a file name."""
+    name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    return "".join(char if char.isalnum() or char in "._" else "-" for char in name)[:100] or "host"
+
+
+def free_path(directory, stem):
+    """Path that no earlier process (same PID after an exec, another container) has taken."""
+    for index in range(1, 1000):
+        path = os.path.join(directory, f"{stem}.json" if index == 1 else f"{stem}-{index}.json")
+        if not os.path.exists(path):
+            return path
+    raise OSError(f"no free name for {stem}")
