@@ -1,0 +1,202 @@
+"""Real AReno runs on a CPU under the harness: what trains ends with GO, what only looks like it does not.
+
+Needs an environment made from constraints/areno.txt, in which AReno trains with MLX; about a minute in all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("areno", reason="AReno is not installed: use `tox -e areno`")
+
+ASSETS = Path(__file__).parent / "assets"
+SFT_STEPS = 40
+GSPO_STEPS = 5
+ENVIRONMENT = {"MLX_DISABLE_COMPILE": "1", "HF_HUB_OFFLINE": "1"}
+"""Compiling takes MLX up to 18 s on a CPU, and some of its compiled steps fail there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRun:
+    """A run as the harness left it."""
+
+    pytest_exit_code: int
+    output: str
+    report: dict[str, Any]
+    save_path: Path
+
+    @property
+    def decision(self) -> str:
+        """GO, NO-GO or CONDITIONAL."""
+        return str(self.report["decision"])
+
+    @property
+    def reasons(self) -> set[str]:
+        """Codes of all reasons why the decision is not GO."""
+        return {reason["code"] for reason in self.report["evidence"]["reasons"]}
+
+    @property
+    def updates(self) -> tuple[int, int]:
+        """Executed and effective updates."""
+        observed = self.report["evidence"]["observed"]
+        return observed["updates_executed"], observed["updates_effective"]
+
+    @property
+    def trainer_exit_code(self) -> int:
+        """Of the last attempt."""
+        return int(self.report["evidence"]["attempts"][-1]["exit_code"])
+
+
+def quoted(path: Path) -> str:
+    """A path as a word of a command line."""
+    return shlex.quote(str(path))
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the tiny model in `tiny` and the additions in `data.jsonl`."""
+    directory = tmp_path_factory.mktemp("areno")
+    for script, target in (("make_tiny.py", "tiny"), ("make_data.py", "data.jsonl")):
+        subprocess.run([sys.executable, ASSETS / script, target], cwd=directory, check=True, timeout=120)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def judge_run(workspace: Path) -> Callable[[str, str], JudgedRun]:
+    """Run `areno train` with these flags under the harness, as a user would."""
+
+    def run(name: str, flags: str) -> JudgedRun:
+        areno = quoted(Path(sys.executable).parent / "areno")
+        save_path, out_dir = workspace / name / "checkpoints", workspace / name / "report"
+        common = "--backend mlx --dataset-path data.jsonl --max-prompt-tokens 64 --max-new-tokens 12"
+        command = f"{areno} train {common} --save-path {quoted(save_path)} {flags}"
+        environment = {**os.environ, **ENVIRONMENT, "HOME": str(workspace)}
+        words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step"]
+        words += ["-p", "no:cacheprovider", "--train-cmd", command, "--out-dir", str(out_dir)]
+        ended = subprocess.run(
+            words, cwd=workspace, env=environment, capture_output=True, text=True, timeout=240
+        )
+        report = out_dir / "train-model.json"
+        assert report.exists(), f"no report; pytest said:\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
+        return JudgedRun(
+            pytest_exit_code=ended.returncode, output=ended.stdout, report=json.loads(report.read_text()),
+            save_path=save_path,
+        )
+
+    return run
+
+
+def rollout_flags(reward: str, steps: int, n_samples: int = 4) -> str:
+    """Flags of a rollout algorithm with one of the rewards beside this file."""
+    return (
+        f"--dataset-loader-fn {quoted(ASSETS / 'loader_rollout.py')} "
+        f"--reward-fn-path {quoted(ASSETS / reward)} "
+        f"--batch-size 4 --n-samples {n_samples} --mini-bs 4 --epochs 1 --max-steps {steps} "
+        f"--save-interval {steps} --lr 1e-3"
+    )
+
+
+@pytest.fixture(scope="session")
+def sft_run(judge_run: Callable[[str, str], JudgedRun]) -> JudgedRun:
+    """SFT on the additions, long enough for its samples to be sentences."""
+    return judge_run(
+        "sft",
+        f"--algo sft --ckpt tiny --dataset-loader-fn {quoted(ASSETS / 'loader_sft.py')} "
+        f"--batch-size 20 --mini-bs 20 --epochs 100 --max-steps {SFT_STEPS} --save-interval {SFT_STEPS} "
+        "--lr 1e-2",
+    )
+
+
+@pytest.fixture(scope="session")
+def gspo_run(judge_run: Callable[[str, str], JudgedRun], sft_run: JudgedRun) -> JudgedRun:
+    """GSPO from the checkpoint that SFT saved."""
+    checkpoint = sft_run.save_path / f"step_{SFT_STEPS:06d}"
+    return judge_run(
+        "gspo", f"--algo gspo --ckpt {quoted(checkpoint)} {rollout_flags('reward.py', GSPO_STEPS)}"
+    )
+
+
+@pytest.fixture(scope="session")
+def ppo_run(judge_run: Callable[[str, str], JudgedRun]) -> JudgedRun:
+    """PPO that ends inside its critic warm-up of 20 steps."""
+    return judge_run("ppo", f"--algo ppo --ckpt tiny {rollout_flags('reward.py', 3)}")
+
+
+@pytest.fixture(scope="session")
+def constant_run(judge_run: Callable[[str, str], JudgedRun]) -> JudgedRun:
+    """GSPO whose rewards are all 1.0."""
+    return judge_run("constant", f"--algo gspo --ckpt tiny {rollout_flags('reward_constant.py', 3)}")
+
+
+@pytest.fixture(scope="session")
+def rounding_run(judge_run: Callable[[str, str], JudgedRun]) -> JudgedRun:
+    """GSPO whose rewards are all 0.9, in groups of 6."""
+    flags = rollout_flags("reward_rounding.py", 3, n_samples=6)
+    return judge_run("rounding", f"--algo gspo --ckpt tiny {flags}")
+
+
+def test_sft_ends_with_go(sft_run: JudgedRun) -> None:
+    """A real SFT run is proven."""
+    assert (sft_run.decision, sft_run.pytest_exit_code) == ("GO", 0), sft_run.output
+
+
+def test_sft_updates_are_counted(sft_run: JudgedRun) -> None:
+    """Every step of it updated the model."""
+    assert sft_run.updates == (SFT_STEPS, SFT_STEPS)
+
+
+def test_sft_checkpoint_is_reported(sft_run: JudgedRun) -> None:
+    """The checkpoint is named after completed steps, as is total_steps, although event steps count from 0."""
+    steps = [checkpoint["step"] for checkpoint in sft_run.report["all_checkpoints"]]
+    assert (sft_run.report["total_steps"], steps) == (SFT_STEPS, [SFT_STEPS])
+
+
+def test_sft_metrics_directory_is_announced(sft_run: JudgedRun) -> None:
+    """The flag that the harness added stands in the report."""
+    overrides = sft_run.report["evidence"]["command"]["overrides"]
+    assert ("metrics_log_dir", "observability") in [(item["key"], item["kind"]) for item in overrides]
+
+
+def test_gspo_ends_with_go(gspo_run: JudgedRun) -> None:
+    """A real GSPO run is proven."""
+    assert (gspo_run.decision, gspo_run.pytest_exit_code) == ("GO", 0), gspo_run.output
+
+
+def test_gspo_updates_are_counted(gspo_run: JudgedRun) -> None:
+    """Every step updated the policy; that each was effective hangs on what was sampled."""
+    executed, effective = gspo_run.updates
+    assert executed == GSPO_STEPS >= effective >= 1
+
+
+def test_ppo_inside_its_warmup_is_no_go(ppo_run: JudgedRun) -> None:
+    """The step moved and the exit code is 0, yet the policy was never updated."""
+    assert (ppo_run.trainer_exit_code, ppo_run.updates[0], ppo_run.decision) == (0, 0, "NO-GO")
+
+
+def test_ppo_inside_its_warmup_has_its_reason(ppo_run: JudgedRun) -> None:
+    """It is told apart from a run that learned nothing."""
+    assert "no-update-executed" in ppo_run.reasons
+
+
+@pytest.mark.parametrize("run", ["constant_run", "rounding_run"])
+def test_equal_rewards_are_no_go(run: str, request: pytest.FixtureRequest) -> None:
+    """Rewards that never differ within a group teach nothing, whatever gradient AReno makes of rounding."""
+    judged: JudgedRun = request.getfixturevalue(run)
+    assert (judged.trainer_exit_code, judged.decision) == (0, "NO-GO")
+
+
+@pytest.mark.parametrize("run", ["constant_run", "rounding_run"])
+def test_equal_rewards_have_their_reason(run: str, request: pytest.FixtureRequest) -> None:
+    """The updates were executed, so the reason is the missing signal."""
+    judged: JudgedRun = request.getfixturevalue(run)
+    assert "no-learning-signal" in judged.reasons
