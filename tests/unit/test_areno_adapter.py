@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,10 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from harness.command.model import TrainingCommand
 from harness.frameworks.areno import ArenoAdapter
 from harness.frameworks.base import FrameworkFacts, Preparation
+from harness.judge.observe import observe
+from harness.record.events import MetricEvent
+from harness.record.run_record import RunRecord
+from harness.record.store import MetricStore
 from harness.spec import RunSpec
 
 RECORDED = Path(__file__).parents[1] / "areno" / "recorded"
@@ -246,47 +250,58 @@ def test_facts_survive_json(tmp_path: Path) -> None:
     assert FrameworkFacts.from_json(facts.to_json()) == facts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A recorded run: what `--algo` was, and the right answers."""
+
+    algorithm: str
+    update_steps: tuple[int, ...]
+    """Event steps at which the policy was updated."""
+    effective: int
+
+
 RUNS = {
-    "areno-sft": ("sft", {0, 1, 2}),
-    "areno-dpo": ("dpo", {0, 1, 2}),
-    "areno-gspo": ("gspo", {0, 1, 2}),
-    "areno-grpo": ("grpo", {0, 1, 2}),
-    "areno-agentic-gspo": ("gspo --agent-fn agent.py", {0, 1}),
-    "areno-ppo": ("ppo", set()),
-    "areno-ppo-warmed-up": ("ppo --critic-warmup-steps 1", {1, 2}),
-    "areno-gspo-constant": ("gspo", {0, 1, 2}),
-    "areno-gspo-rounding": ("gspo", {0, 1}),
+    "areno-sft": Recorded(algorithm="sft", update_steps=(0, 1, 2), effective=3),
+    "areno-dpo": Recorded(algorithm="dpo", update_steps=(0, 1, 2), effective=3),
+    "areno-gspo": Recorded(algorithm="gspo", update_steps=(0, 1, 2), effective=3),
+    "areno-grpo": Recorded(algorithm="grpo", update_steps=(0, 1, 2), effective=3),
+    "areno-agentic-gspo": Recorded(algorithm="gspo --agent-fn a.py", update_steps=(0, 1), effective=0),
+    "areno-ppo": Recorded(algorithm="ppo", update_steps=(), effective=0),
+    "areno-ppo-warmed-up": Recorded(algorithm="ppo", update_steps=(1, 2), effective=2),
+    "areno-gspo-constant": Recorded(algorithm="gspo", update_steps=(0, 1, 2), effective=0),
 }
 
 
-def steps_by_tag(run: str) -> dict[str, set[int]]:
-    """Which steps a recorded run has a scalar for, by tag."""
-    steps: dict[str, set[int]] = defaultdict(set)
-    for path in sorted((RECORDED / run).glob("events.out.tfevents.*")):
-        for event in EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                steps[value.tag].add(event.step)
-    return steps
-
-
-def steps_of(steps: dict[str, set[int]], patterns: tuple[str, ...]) -> set[int]:
-    """Steps at which some tag matches some pattern."""
-    return {step for tag, at in steps.items() if any(re.search(p, tag) for p in patterns) for step in at}
+def recorded_events(run: str) -> list[MetricEvent]:
+    """The scalars of a recorded run, read by TensorBoard itself."""
+    return [
+        MetricEvent(value.tag, event.step, value.tensor.float_val[0], event.wall_time)
+        for path in sorted((RECORDED / run).glob("events.out.tfevents.*"))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    ]
 
 
 @pytest.mark.parametrize("run", sorted(RUNS))
-def test_executed_tags_find_the_updates_of_recorded_runs(run: str, tmp_path: Path) -> None:
-    """train/* rows are where real runs updated the policy."""
-    algorithm, updates = RUNS[run]
-    facts = facts_of(f"{TRAIN} --algo {algorithm}", tmp_path)
-    assert steps_of(steps_by_tag(run), facts.executed_tags) == updates
-
-
-@pytest.mark.parametrize("run", sorted(RUNS))
-@pytest.mark.parametrize("field", ["loss_tags", "lr_tags", "grad_norm_tags", "signal_tags"])
+@pytest.mark.parametrize("field", ["executed_tags", "loss_tags", "lr_tags", "grad_norm_tags", "signal_tags"])
 def test_tag_patterns_match_every_update_of_recorded_runs(run: str, field: str, tmp_path: Path) -> None:
-    """Each pattern that the facts state names a tag which real runs write at every update."""
-    algorithm, updates = RUNS[run]
-    patterns = getattr(facts_of(f"{TRAIN} --algo {algorithm}", tmp_path), field)
-    steps = steps_by_tag(run)
-    assert [steps_of(steps, (pattern,)) for pattern in patterns] == [updates] * len(patterns)
+    """Each pattern names tags that real runs write at every update of the policy and at no other step."""
+    patterns = getattr(facts_of(f"{TRAIN} --algo {RUNS[run].algorithm}", tmp_path), field)
+    events = recorded_events(run)
+    steps = [{event.step for event in events if re.search(pattern, event.tag)} for pattern in patterns]
+    assert steps == [set(RUNS[run].update_steps)] * len(patterns)
+
+
+@pytest.mark.parametrize("run", sorted(RUNS))
+def test_updates_of_recorded_runs_are_counted(run: str, tmp_path: Path) -> None:
+    """Executed and effective updates come out as they were."""
+    facts = facts_of(f"{TRAIN} --algo {RUNS[run].algorithm}", tmp_path)
+    with MetricStore.temporary() as store:
+        source = store.add_source(kind="tensorboard", path=run)
+        store.append(source, recorded_events(run), observed_at=0.0)
+        entry = {"event": "command", "facts": facts.to_json()}
+        record = RunRecord(
+            out_dir=tmp_path, spec=run_spec(tmp_path), entries=(entry,), store=store, problems=()
+        )
+        updates = observe(record).updates
+    assert (updates.executed, updates.effective or 0) == (len(RUNS[run].update_steps), RUNS[run].effective)
