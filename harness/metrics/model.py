@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from harness.record.events import MetricEvent
+from harness.record.store import EventColumns
+
+__all__ = ["EventColumns", "RestartMarker", "SourceProblem", "SourceReader"]
+
+
+class RestartMarker(NamedTuple):
+    """The writer says that it starts again at `step`: what it wrote before at or above it is void."""
+
+    step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +23,11 @@ class SourceProblem:
     """Damage in a source; what was whole before it is kept."""
 
     code: str
-    """"bad-crc", "cut-tail", "not-parsable", "unreadable", "vanished", "truncated"."""
+    """"bad-crc", "cut-tail", "not-parsable", "oversized", "unreadable", "vanished", "truncated" (rewritten from an
+    earlier byte) or "replaced" (another file under the same name)."""
     path: Path
     offset: int | None
-    """Byte offset (or line number for text sources) where it begins."""
+    """Byte offset where it begins."""
     message: str
 
 
@@ -28,10 +37,21 @@ class SourceReader(Protocol):
     path: Path
     kind: str
     """"tensorboard" or "jsonl"."""
+    first_offset: int
+    """Where counting begins: the bytes before it were there before the launch."""
     bytes_read: int
-    """Bytes consumed so far, always at the end of a whole record."""
+    """Bytes consumed from `first_offset` on, always to the end of a whole record."""
+    opened_at: float
+    """When the writer says it opened the file; 0.0 where the source does not tell."""
+    ended: str
+    """Code of the problem after which this reader gives nothing more, '' while it may."""
 
-    def poll(self) -> Iterator[list[MetricEvent]]:
+    @property
+    def sha256(self) -> str:
+        """Digest of the consumed range."""
+        ...
+
+    def poll(self) -> Iterator[EventColumns | RestartMarker]:
         """New events in batches of bounded size; never raises for content, see `problems`."""
         ...
 
