@@ -1,0 +1,3 @@
+"""Our own tests run pytest inside pytest."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,70 @@
+"""`python -m harness COMMAND`: workflow steps without pytest; JSON on stdout.
+
+Exit codes: 0 ok, 1 not ok or CONDITIONAL, 2 usage, 3 could not judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import __version__
+from harness.errors import ConfigError, HarnessError
+from harness.record.files import dump_json
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    verify = commands.add_parser("verify", help="judge an out-dir again and say where its records disagree")
+    verify.add_argument("out_dir", type=Path, metavar="OUT_DIR")
+    verify.set_defaults(function=_verify)
+    metrics = commands.add_parser("metrics", help="keys and series of a metric file, a directory or an out-dir")
+    metrics.add_argument("path", type=Path, metavar="PATH")
+    metrics.add_argument("--metric", action="append", default=[], metavar="TAG", help="a series to print (repeatable)")
+    metrics.add_argument("--last", type=_count, default=None, metavar="N", help="only the last N points of each series")
+    metrics.set_defaults(function=_metrics)
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a number above 0")
+    return value
+
+
+def _verify(arguments: argparse.Namespace) -> dict[str, Any]:
+    from harness.judge.verify import verify
+
+    return verify(arguments.out_dir)
+
+
+def _metrics(arguments: argparse.Namespace) -> dict[str, Any]:
+    from harness.metrics.command import metrics_report
+
+    return metrics_report(arguments.path, arguments.metric, arguments.last)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = _parser().parse_args(argv)
+    function: Callable[[argparse.Namespace], dict[str, Any]] = arguments.function
+    try:
+        result = function(arguments)
+    except ConfigError as error:
+        print(dump_json({"ok": False, "error": str(error)}))
+        return 2
+    except HarnessError as error:
+        print(dump_json({"ok": False, "error": str(error)}))
+        return 3
+    print(dump_json(result))
+    return 0 if result.get("ok") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

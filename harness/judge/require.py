@@ -1,0 +1,37 @@
+"""What an acceptance test asserts: one check of one gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.errors import CheckFailure
+from harness.judge.model import Check, Gate, Verdict
+from harness.record.vocabulary import REASONS, CheckStatus, Decision
+
+
+def require_check(gate: Gate, name: str, *, out_dir: Path, accept_conditional: bool) -> Check:
+    """The check, when it lets the run pass. CheckFailure says what, where the evidence is, and what to do."""
+    check = gate.check(name)
+    if check is None:
+        raise CheckFailure(f"{gate.name}.{name}: this gate has no such check ({gate.rationale})")
+    unproven_accepted = check.status is CheckStatus.UNPROVEN and accept_conditional
+    if check.status is CheckStatus.FAILED or (check.status is CheckStatus.UNPROVEN and not unproven_accepted):
+        raise CheckFailure(_message(gate, check, out_dir))
+    return check
+
+
+def require_decision(verdict: Verdict, *, out_dir: Path, accept_conditional: bool) -> None:
+    """CheckFailure unless the decision is GO, or CONDITIONAL where that was accepted."""
+    accepted = {Decision.GO, Decision.CONDITIONAL} if accept_conditional else {Decision.GO}
+    if verdict.decision not in accepted:
+        codes = ", ".join(dict.fromkeys(reason.code.value for reason in verdict.reasons)) or "no gate passed"
+        raise CheckFailure(f"{verdict.decision.value}: {codes}; evidence: {out_dir / 'train-model.json'}")
+
+
+def _message(gate: Gate, check: Check, out_dir: Path) -> str:
+    assert check.reason is not None
+    return (
+        f"{gate.name}.{check.name} {check.status.value}: {check.reason.value}\n"
+        f"  expected: {check.expected}\n  observed: {check.observed}\n  why:      {check.why}\n"
+        f"  evidence: {out_dir / 'train-model.json'}\n  remedy:   {REASONS[check.reason].remedy}"
+    )

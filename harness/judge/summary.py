@@ -1,0 +1,77 @@
+"""What a person reads at the end: the terminal summary of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+HEADING = "Training Complete"
+
+
+def render_summary(report: dict[str, Any], out_dir: Path) -> str:
+    """The summary of train-model.json, reasons with their remedies where the decision is not GO."""
+    evidence = report["evidence"]
+    stopping = report["early_stopping"]
+    lines = [
+        HEADING,
+        "=" * len(HEADING),
+        f"Command: {report['train_cmd']}",
+        f"Terminal state: {report['terminal_state']}",
+        f"Steps completed: {_count(report['total_steps'])}/{_count(evidence['requested'].get('target_steps'))}",
+        f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('max_epochs'))}",
+        f"Training duration: {clock(report['training_duration_seconds'])}",
+        f"Final metrics: {_metrics(report['final_metrics'])}",
+        f"Best checkpoint: {_best(report)}",
+        "Early stopping: " + (f"triggered at step {stopping['triggered_at_step']}" if stopping["triggered"]
+                              else "not triggered"),
+        "",
+        f"Decision: {report['decision']}",
+        f"Confidence: {report['confidence']}",
+    ]
+    if report["decision"] != "GO":
+        lines += ["", *_reasons(report)]
+    return "\n".join([*lines, "", f"Evidence: {out_dir / 'train-model.json'}"])
+
+
+def _reasons(report: dict[str, Any]) -> list[str]:
+    checks = {(gate["name"], check["name"]): check
+              for gate in report["evidence"]["gates"] for check in gate["checks"]}
+    lines = []
+    for reason in report["evidence"]["reasons"]:
+        check = checks.get((reason["gate"], reason["check"]), {})
+        detail = "; ".join(part for part in (check.get("observed"), check.get("why")) if part)
+        lines += [f"- {reason['code']} ({reason['kind']}, {reason['gate']}.{reason['check']}): {detail}",
+                  f"  Remedy: {reason['remedy']}"]
+    return lines or ["- no reason was recorded"]
+
+
+def _count(value: Any) -> str:
+    if value is None:
+        return "?"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def clock(seconds: float) -> str:
+    """HH:MM:SS."""
+    whole = int(seconds)
+    return f"{whole // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def _metrics(metrics: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={number(value)}" for name, value in metrics.items()) or "none"
+
+
+def number(value: Any) -> str:
+    """A metric value in four digits; a non-finite one by its name."""
+    if isinstance(value, dict):
+        return str(value.get("repr"))
+    return "?" if value is None else f"{value:.4g}"
+
+
+def _best(report: dict[str, Any]) -> str:
+    best = report["best_checkpoint"]
+    if best is None:
+        return "none"
+    item = next((entry for entry in report["all_checkpoints"] if entry["path"] == best), {"step": None, "metrics": {}})
+    values = "".join(f", {name}={number(value)}" for name, value in item["metrics"].items())
+    return f"{best} (step {_count(item['step'])}{values})"

@@ -1,0 +1,124 @@
+"""Judge an out-dir again, and say where its report, its facts and the sources that still exist disagree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.judge.report import build_report, write_report
+from harness.record import outdir
+from harness.record.run_record import open_record
+from harness.record.schemas import schema_problems
+
+CHUNK_BYTES = 1 << 20
+COMPARED = ("decision", "confidence", "terminal_state", "total_steps", "final_metrics", "train_cmd", "run_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """One place where two records of the same run differ."""
+
+    what: str
+    expected: str
+    observed: str
+
+
+def verify(out_dir: Path) -> dict[str, Any]:
+    """{ok, out_dir, decision, outcome, reasons, report, disagreements, gone}.
+
+    `ok` is true for a GO without disagreement. A missing report is made ("report": "made"). RecordError when the
+    out-dir holds no run; LeaseHeld is no error: a run that goes on is judged as unfinished.
+    """
+    fresh = build_report(out_dir)
+    path = out_dir / outdir.REPORT
+    running = outdir.is_held(out_dir)
+    if not path.exists():
+        if not running:
+            write_report(out_dir)
+        disagreements: list[Disagreement] = []
+        state = "none yet, the run goes on" if running else "made"
+    else:
+        disagreements, state = _against_report(path, fresh), "read"
+    moved, gone = _against_sources(out_dir)
+    disagreements += moved
+    return {
+        "ok": fresh["decision"] == "GO" and not disagreements and not running,
+        "out_dir": str(out_dir),
+        "decision": fresh["decision"],
+        "outcome": fresh["evidence"]["outcome"],
+        "confidence": fresh["confidence"],
+        "reasons": fresh["evidence"]["reasons"],
+        "report": state,
+        "disagreements": [asdict(item) for item in disagreements],
+        "gone": gone,
+    }
+
+
+def _against_report(path: Path, fresh: dict[str, Any]) -> list[Disagreement]:
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return [Disagreement(what=path.name, expected="a readable report", observed=str(error))]
+    found = [Disagreement(what=path.name, expected="its schema", observed=problem)
+             for problem in schema_problems(written, outdir.REPORT)[:10]]
+    if not isinstance(written, dict):
+        return found
+    found += [
+        Disagreement(what=f"{path.name}: {key}", expected=str(fresh[key]), observed=str(written.get(key)))
+        for key in COMPARED if written.get(key) != fresh[key]
+    ]
+    evidence = written.get("evidence") if isinstance(written.get("evidence"), dict) else {}
+    assert isinstance(evidence, dict)
+    found += [
+        Disagreement(what=f"{path.name}: evidence.{key}", expected="as judged again", observed="differs")
+        for key in fresh["evidence"] if evidence.get(key) != fresh["evidence"][key]
+    ]
+    return found
+
+
+def _against_sources(out_dir: Path) -> tuple[list[Disagreement], list[str]]:
+    """Sources whose consumed range no longer has its digest, and sources that are gone."""
+    found: list[Disagreement] = []
+    gone: list[str] = []
+    with open_record(out_dir) as record:
+        sources = record.fact("sources", "sources", []) or []
+        facts = record.fact("checkpoints", "facts", {}) or {}
+    for source in sources:
+        _compare(Path(source["path"]), out_dir, source.get("sha256"), int(source.get("first_offset") or 0),
+                 int(source.get("bytes_read") or 0), found, gone)
+    for checkpoint in facts.get("checkpoints", []):
+        for item in checkpoint.get("files", []):
+            if item.get("sha256"):
+                _compare(Path(item["path"]), out_dir, item["sha256"], 0, int(item["bytes"]), found, gone)
+    return found, gone
+
+
+def _compare(
+    path: Path, out_dir: Path, digest: str | None, start: int, length: int, found: list[Disagreement], gone: list[str]
+) -> None:
+    place = path if path.is_absolute() else out_dir / path
+    if digest is None:
+        return
+    if not place.exists():
+        gone.append(str(path))
+        return
+    now = range_digest(place, start, length)
+    if now != digest:
+        found.append(Disagreement(what=str(path), expected=f"sha256 {digest} over {length} bytes", observed=now))
+
+
+def range_digest(path: Path, start: int, length: int) -> str:
+    """SHA-256 of `length` bytes from `start`; of fewer where the file is shorter; the error's text where unreadable."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as handle:
+            handle.seek(start)
+            while length > 0 and (chunk := handle.read(min(CHUNK_BYTES, length))):
+                digest.update(chunk)
+                length -= len(chunk)
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return f"{digest.hexdigest()}" if length == 0 else f"{digest.hexdigest()} ({length} bytes missing)"

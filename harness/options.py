@@ -1,0 +1,217 @@
+"""The only reader of pytest options and ini keys: resolves them once into a Request."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.spec import FRAMEWORKS, RunSpec
+
+DEFAULT_OUT_DIR = "reports/train-run"
+DEMO_STEPS = 300
+DEMO_INTERVAL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of the command line, which is an ini key of the same name with `real_step_` before it."""
+
+    flag: str
+    help: str
+    kind: type
+    """str, int, float or bool (a switch)."""
+    choices: tuple[str, ...] | None = None
+    default: str = ""
+    """As the help shows it."""
+
+    @property
+    def dest(self) -> str:
+        """Attribute name, unlikely to meet another plugin's."""
+        return "real_step_" + self.flag.strip("-").replace("-", "_")
+
+
+OPTIONS = (
+    Option(flag="--train-cmd", kind=str, help="the training command to launch and judge"),
+    Option(flag="--demo", kind=bool, help="launch the bundled default job: a small model that learns addition on CPU"),
+    Option(flag="--run", kind=str, help="judge the run that lies in this out-dir; nothing is launched"),
+    Option(flag="--max-steps", kind=int, help="target of the run and hard cap on its steps"),
+    Option(flag="--checkpoint-dir", kind=str, help="where the run saves", default="from the command, else ./checkpoints"),
+    Option(flag="--metrics-dir", kind=str, help="where the run writes metric files, when the command does not tell"),
+    Option(flag="--loss-tag", kind=str, help="the tag that is the training loss, when its name does not say so"),
+    Option(flag="--out-dir", kind=str, help="where all artifacts go", default=DEFAULT_OUT_DIR),
+    Option(flag="--run-id", kind=str, help="identifies the run in every artifact", default="generated"),
+    Option(flag="--workdir", kind=str, help="working directory of the trainer", default="the current one"),
+    Option(flag="--framework", kind=str, help="the trainer's framework, when detection errs", choices=FRAMEWORKS),
+    Option(flag="--run-timeout", kind=float, help="stop the run after this many seconds", default="none"),
+    Option(flag="--crash-window", kind=float, help="seconds in which an early death is called a crash at start",
+           default="10"),
+    Option(flag="--stop-grace", kind=float, help="seconds between SIGTERM to the leader, SIGTERM to the group, SIGKILL",
+           default="20"),
+    Option(flag="--drain-grace", kind=float, help="seconds that children may go on after exit code 0", default="30"),
+    Option(flag="--interval", kind=float, help="seconds between progress lines", default="30"),
+    Option(flag="--require-gpu", kind=bool, help="fail the environment gate where no GPU is visible"),
+    Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
+    Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
+    Option(flag="--accept-conditional", kind=bool, help="let an unproven run pass the tests"),
+)
+
+SOURCES = ("train_cmd", "demo", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What this session is to judge: a run to launch (`spec`) or one that is there (`run_dir`)."""
+
+    spec: RunSpec | None
+    run_dir: Path | None
+    accept_conditional: bool
+
+    @property
+    def out_dir(self) -> Path:
+        """Where the artifacts lie."""
+        place = self.spec.out_dir if self.spec else self.run_dir
+        assert place is not None
+        return place
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every option and its ini key."""
+    group = parser.getgroup("real_step", "real training runs (pytest-real-step)")
+    for option in OPTIONS:
+        text = option.help + (f" (default: {option.default})" if option.default else "")
+        if option.kind is bool:
+            group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=text)
+            parser.addini(option.dest, text, type="bool", default=False)
+        else:
+            group.addoption(option.flag, dest=option.dest, type=option.kind, choices=option.choices, default=None,
+                            help=text)
+            parser.addini(option.dest, text, type="string", default="")
+
+
+def values_of(config: pytest.Config) -> dict[str, Any]:
+    """Option name (without dashes) -> value: the command line, else the ini key, else None.
+
+    A source on the command line replaces every source of the ini file.
+    """
+    given = {_name(option): config.getoption(option.dest, None) for option in OPTIONS}
+    source_given = any(given[name] is not None for name in SOURCES)
+    for option in OPTIONS:
+        name = _name(option)
+        if given[name] is None and not (source_given and name in SOURCES):
+            given[name] = _ini(config, option)
+    return given
+
+
+def _name(option: Option) -> str:
+    return option.flag.strip("-").replace("-", "_")
+
+
+def _ini(config: pytest.Config, option: Option) -> Any:
+    value = config.getini(option.dest)
+    if option.kind is bool:
+        return bool(value) or None
+    if value in ("", None):
+        return None
+    try:
+        return option.kind(value)
+    except ValueError as error:
+        raise ConfigError(f"ini key {option.dest} = {value!r}: not a {option.kind.__name__}") from error
+
+
+def resolve(
+    values: Mapping[str, Any], *, invocation_dir: Path, session: str, new_run_id: Callable[[], str]
+) -> Request | None:
+    """The Request, or None when no source of a run was given. ConfigError names the option and the remedy."""
+    given = [name for name in SOURCES if values.get(name) is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        names = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise ConfigError(f"{names}: give exactly one of them")
+    accept = bool(values.get("accept_conditional"))
+    if given == ["run"]:
+        run_dir = _directory(values["run"], invocation_dir, "--run")
+        return Request(spec=None, run_dir=run_dir, accept_conditional=accept)
+    if given == ["train_cmd"] and not str(values["train_cmd"]).strip():
+        raise ConfigError('--train-cmd is empty: give the command that trains, for example --train-cmd "python train.py"')
+    spec = _spec(values, invocation_dir, session, new_run_id())
+    return Request(spec=spec, run_dir=None, accept_conditional=accept)
+
+
+def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> RunSpec:
+    demo = bool(values.get("demo"))
+    out_dir = _under(here, values.get("out_dir") or DEFAULT_OUT_DIR)
+    if values.get("framework") not in (None, *FRAMEWORKS):
+        raise ConfigError(f"--framework {values['framework']}: not one of {', '.join(FRAMEWORKS)}")
+    max_steps = _positive(values, "max_steps")
+    optional: dict[str, Any] = {
+        "run_timeout_s": _positive(values, "run_timeout"),
+        "crash_window_s": _positive(values, "crash_window", zero=True),
+        "stop_grace_s": _positive(values, "stop_grace", zero=True),
+        "drain_grace_s": _positive(values, "drain_grace", zero=True),
+        "interval_s": _positive(values, "interval") or (DEMO_INTERVAL_S if demo else None),
+    }
+    return RunSpec(
+        train_cmd=demo_command(out_dir, run_id, max_steps or DEMO_STEPS) if demo else str(values["train_cmd"]),
+        out_dir=out_dir,
+        workdir=_under(here, values.get("workdir") or "."),
+        run_id=run_id,
+        session=session,
+        demo=demo,
+        framework=values.get("framework"),
+        max_steps=max_steps,
+        checkpoint_dir=_under(here, values["checkpoint_dir"]) if values.get("checkpoint_dir") else None,
+        metrics_dir=_under(here, values["metrics_dir"]) if values.get("metrics_dir") else None,
+        loss_tag=values.get("loss_tag") or None,
+        require_gpu=bool(values.get("require_gpu")),
+        probe=not values.get("no_probe"),
+        observability=not values.get("no_observability"),
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def _positive(values: Mapping[str, Any], name: str, *, zero: bool = False) -> Any:
+    value = values.get(name)
+    if value is None:
+        return None
+    if value != value or value in (float("inf"),) or value < 0 or (value == 0 and not zero):
+        raise ConfigError(f"--{name.replace('_', '-')} {value}: give a number above 0")
+    return value
+
+
+def _under(here: Path, path: str) -> Path:
+    return (here / Path(path).expanduser()).absolute()
+
+
+def _directory(value: str, here: Path, flag: str) -> Path:
+    if not value.strip():
+        raise ConfigError(f"{flag} is empty: give the out-dir of a run")
+    path = _under(here, value)
+    if not path.is_dir():
+        raise ConfigError(f"{flag} {path}: no such directory; give the --out-dir of a run")
+    return path
+
+
+def generate_run_id() -> str:
+    """UTC time and 4 random hex digits."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(2)
+
+
+def demo_command(out_dir: Path, run_id: str, max_steps: int) -> str:
+    """The bundled default job, writing below the out-dir in a folder of its own."""
+    script = Path(str(resources.files("harness.fixtures.trainers") / "tiny_lm.py"))
+    place = out_dir / "demo" / run_id
+    return shlex.join([
+        sys.executable, str(script), "--max-steps", str(max_steps), "--save-dir", str(place / "checkpoints"),
+        "--log-dir", str(place / "events"),
+    ])

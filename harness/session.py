@@ -1,0 +1,142 @@
+"""What the plugin's hooks delegate to: one object per pytest process, and the report of the session."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import client, options
+from harness.errors import ConfigError, HarnessError
+from harness.judge.model import Verdict
+from harness.judge.report import build_report, write_report
+from harness.judge.summary import render_summary
+from harness.judge.verdict import judge
+from harness.record import outdir
+from harness.record.run_record import open_record
+from harness.record.vocabulary import Decision
+
+SESSION_KEY = "real_step_session"
+RUN_ID_KEY = "real_step_run_id"
+NO_SOURCE = (
+    "no training command: give --train-cmd \"python train.py ...\" (or ini key real_step_train_cmd), "
+    "--demo for the bundled job, or --run OUT_DIR for a run that is there"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRun:
+    """What the acceptance tests read: the verdict and where its evidence lies."""
+
+    verdict: Verdict
+    out_dir: Path
+    accept_conditional: bool
+
+
+class HarnessSession:
+    """Resolves the request once, launches at most one run, and knows how the session is to end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        given: dict[str, Any] = getattr(config, "workerinput", {})
+        self.is_worker = bool(given)
+        self.token: str = given.get(SESSION_KEY) or secrets.token_hex(8)
+        self.run_id: str = given.get(RUN_ID_KEY) or ""
+        self.report: dict[str, Any] | None = None
+        self.failure: str | None = None
+        self._request: options.Request | None = None
+
+    def resolve(self) -> options.Request | None:
+        """The request, None without a source. ConfigError for options that cannot be used."""
+        if self._request is None:
+            values = options.values_of(self.config)
+            self.run_id = self.run_id or values.get("run_id") or options.generate_run_id()
+            if not all(c.isalnum() or c in "-_." for c in self.run_id) or not self.run_id.strip("."):
+                raise ConfigError(f"--run-id {self.run_id}: use letters, digits, '-', '_' and '.'")
+            self._request = options.resolve(
+                values, invocation_dir=Path(self.config.invocation_params.dir), session=self.token,
+                new_run_id=lambda: self.run_id,
+            )
+        return self._request
+
+    def worker_input(self) -> dict[str, str]:
+        """What an xdist worker must share with the controller."""
+        self.resolve()
+        return {SESSION_KEY: self.token, RUN_ID_KEY: self.run_id}
+
+    def judged_run(self) -> JudgedRun:
+        """Launch or find the run, wait for it, judge it."""
+        request = self.resolve()
+        if request is None:
+            raise ConfigError(NO_SOURCE)
+        if request.spec is not None:
+            out_dir = client.ensure_run(request.spec, self.show)
+        else:
+            out_dir = client.wait_until_written(request.out_dir, self.show)
+        with open_record(out_dir) as record:
+            verdict, _ = judge(record)
+        return JudgedRun(verdict=verdict, out_dir=out_dir, accept_conditional=request.accept_conditional)
+
+    def show(self, line: str) -> None:
+        """One line on the terminal, through pytest's capture; a worker has no terminal (see progress.log)."""
+        terminal = self.config.pluginmanager.getplugin("terminalreporter")
+        if terminal is None or self.is_worker:
+            return
+        capture = self.config.pluginmanager.getplugin("capturemanager")
+        if capture is None:
+            terminal.write_line(line)
+            return
+        with capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+            terminal.write_line(line)
+
+    def finish(self, session: pytest.Session, exitstatus: int) -> None:
+        """On the controller: the report is there whatever happened, and a run that is not GO does not exit 0."""
+        if self.is_worker or self._request is None or self.config.option.collectonly:
+            return
+        if self._request.spec is not None and not client.is_session_run(self._request.out_dir, self.token):
+            return
+        if self._request.run_dir is not None and not session.testscollected:
+            return
+        try:
+            self.report = self._report(self._request.out_dir)
+        except HarnessError as error:
+            self.failure = str(error)
+        if exitstatus == pytest.ExitCode.OK and not self._acceptable():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _report(self, out_dir: Path) -> dict[str, Any]:
+        deadline = time.monotonic() + 120
+        while outdir.is_held(out_dir) and time.monotonic() < deadline:
+            time.sleep(client.POLL_S)
+        if (out_dir / outdir.REPORT).exists():
+            return build_report(out_dir)
+        return write_report(out_dir)
+
+    def _acceptable(self) -> bool:
+        if self.report is None:
+            return False
+        accepted = {Decision.GO.value}
+        if self._request is not None and self._request.accept_conditional:
+            accepted.add(Decision.CONDITIONAL.value)
+        return self.report["decision"] in accepted
+
+    def refuse_without_source(self, items: list[pytest.Item]) -> None:
+        """UsageError when acceptance tests are selected and nothing says what to judge."""
+        if self.is_worker or self.config.option.collectonly or self.resolve() is not None:
+            return
+        if any("real_run" in getattr(item, "fixturenames", ()) for item in items):
+            raise pytest.UsageError(NO_SOURCE)
+
+    def render(self, terminal: pytest.TerminalReporter) -> None:
+        """The summary of the run on the terminal."""
+        if self.failure is not None:
+            terminal.section("real step", sep="-")
+            terminal.write_line(f"No report: {self.failure}")
+        if self.report is not None and self._request is not None:
+            terminal.section("real step", sep="-")
+            terminal.write_line(render_summary(self.report, self._request.out_dir))

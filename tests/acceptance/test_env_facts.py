@@ -1,0 +1,25 @@
+"""Environment: what the run ran on."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.fixtures.real_step import RequireCheck
+from harness.judge.model import Gate
+
+pytestmark = [pytest.mark.real_step, pytest.mark.env_facts]
+
+
+def test_environment(require: RequireCheck, env_facts: Gate) -> None:
+    """Host, interpreter, packages and accelerators are recorded."""
+    require(env_facts, "environment")
+
+
+def test_gpu(require: RequireCheck, env_facts: Gate) -> None:
+    """A required GPU is visible."""
+    require(env_facts, "gpu")
+
+
+def test_commit(require: RequireCheck, env_facts: Gate) -> None:
+    """The commit and its diff are recorded."""
+    require(env_facts, "commit")

@@ -1,0 +1,60 @@
+"""Real step: the trainer advanced, updated, and what it left behind says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.fixtures.real_step import RequireCheck
+from harness.judge.model import Gate
+
+pytestmark = pytest.mark.real_step
+
+
+def test_exit(require: RequireCheck, real_step: Gate) -> None:
+    """The trainer ended by itself with exit code 0, or at the harness's cap."""
+    require(real_step, "exit")
+
+
+def test_target_step(require: RequireCheck, real_step: Gate) -> None:
+    """The target step was reached."""
+    require(real_step, "target_step")
+
+
+def test_updates_executed(require: RequireCheck, real_step: Gate) -> None:
+    """Optimizer steps were applied in this run."""
+    require(real_step, "updates_executed")
+
+
+def test_updates_effective(require: RequireCheck, real_step: Gate) -> None:
+    """Some applied step had a gradient, a learning rate and something to learn from."""
+    require(real_step, "updates_effective")
+
+
+def test_loss_finite(require: RequireCheck, real_step: Gate) -> None:
+    """Every loss was finite at every step."""
+    require(real_step, "loss_finite")
+
+
+def test_grad_norm_finite(require: RequireCheck, real_step: Gate) -> None:
+    """Gradient norms were finite but for the loss scaler's skips."""
+    require(real_step, "grad_norm_finite")
+
+
+def test_fresh(require: RequireCheck, real_step: Gate) -> None:
+    """The metric points were written by this run."""
+    require(real_step, "fresh")
+
+
+def test_sources_agree(require: RequireCheck, real_step: Gate) -> None:
+    """Metric series and checkpoints tell the same last step."""
+    require(real_step, "sources_agree")
+
+
+def test_minimum_evidence(require: RequireCheck, real_step: Gate) -> None:
+    """There is a loss series and one witness of an update."""
+    require(real_step, "minimum_evidence")
+
+
+def test_weights(require: RequireCheck, real_step: Gate) -> None:
+    """Saved weights are finite and differ from the start."""
+    require(real_step, "weights")
