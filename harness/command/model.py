@@ -36,6 +36,8 @@ class TrainingCommand:
     """The module of `python -m MODULE`."""
     script_args: tuple[str, ...]
     """The arguments that the training program itself reads."""
+    interpreter: str = ""
+    """The Python that the command names, as it stands there (`python3`, `/x/bin/python`); "" where it names none."""
     findings: tuple[Finding, ...] = ()
 
     @property

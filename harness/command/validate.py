@@ -1,0 +1,128 @@
+"""What can be known about a command before it is launched. Every finding names the input, the place and the remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.command.interpreter import child_environment, find_program, interpreter_path, own_interpreter
+from harness.command.model import Finding, TrainingCommand
+from harness.record.vocabulary import Reason
+
+SYNTAX_TIMEOUT_S = 20.0
+MAX_SOURCE_BYTES = 8 << 20
+_SYNTAX_CHECK = """
+import ast, json, sys, warnings
+warnings.simplefilter("ignore")
+try:
+    with open(sys.argv[1], "rb") as stream:
+        ast.parse(stream.read(), sys.argv[1])
+except (SyntaxError, ValueError) as error:
+    print(json.dumps([getattr(error, "lineno", None), getattr(error, "offset", None),
+                      str(getattr(error, "msg", None) or error)]))
+"""
+
+
+def validate(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Working directory, program and entrypoint, by the environment that the child will have. Never raises."""
+    if not workdir.is_dir():
+        what = "is no directory" if workdir.exists() else "does not exist"
+        return (_refusal(Reason.WORKDIR_MISSING, f"--workdir {workdir} {what}; give the directory the job starts in"),)
+    environ = child_environment(command, environ)
+    return (*_check_program(command, workdir, environ), *_check_entrypoint(command, workdir, environ))
+
+
+def _refusal(reason: Reason, message: str) -> Finding:
+    return Finding(code=reason.value, message=message, refuses=True)
+
+
+def _check_program(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+    is_uv = Path(command.program).name == "uv"
+    # Inside `uv run` a Python is looked up in an environment that uv may yet have to make.
+    words = [command.program] if is_uv or not command.interpreter else [command.program, command.interpreter]
+    for word in dict.fromkeys(words):
+        program = find_program(word, workdir, environ)
+        if program is None:
+            yield _refusal(Reason.COMMAND_NOT_FOUND, _not_found(word, workdir, environ))
+        elif (missing := _missing_shebang_interpreter(program)) is not None:
+            message = f"{program} begins with `#!{missing}`, which does not exist; install it or mend the first line"
+            yield _refusal(Reason.COMMAND_NOT_FOUND, message)
+
+
+def _not_found(word: str, workdir: Path, environ: Mapping[str, str]) -> str:
+    path = workdir / word
+    if path.is_file() and not os.access(path, os.X_OK):
+        run = f"python {word}" if word.endswith(".py") else f"bash {word}"
+        return f"{path} is not executable; give `{run}`, or run `chmod +x {path}`"
+    if path.is_dir() and "/" in word:
+        return f"{path} is a directory; give the program that trains"
+    if path.is_file() and "/" not in word:
+        run = f"python {word}" if word.endswith(".py") else f"./{word}"
+        return f"{word} is not on PATH although it lies in {workdir}; give `{run}`"
+    if "/" in word:
+        return f"{path} does not exist; check the path against --workdir {workdir}"
+    return f"{word}: no such program on PATH ({environ.get('PATH', os.defpath)}); install it or give its path"
+
+
+def _missing_shebang_interpreter(program: Path) -> str | None:
+    try:
+        with program.open("rb") as stream:
+            first = stream.readline(512)
+    except OSError:
+        return None
+    if not first.startswith(b"#!") or not first[2:].split():
+        return None
+    interpreter = first[2:].split()[0].decode("utf-8", "replace")
+    return interpreter if interpreter.startswith("/") and not Path(interpreter).exists() else None
+
+
+def _check_entrypoint(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+    script = command.entrypoint
+    if script is None:
+        return
+    if not script.is_file():
+        what = "is a directory" if script.is_dir() else "does not exist"
+        message = f"the script {script} {what}; check the path against --workdir {workdir}"
+        yield _refusal(Reason.ENTRYPOINT_MISSING, message)
+        return
+    if not os.access(script, os.R_OK):
+        yield _refusal(Reason.ENTRYPOINT_MISSING, f"the script {script} is not readable; run `chmod +r {script}`")
+        return
+    if script.suffix == ".py" or command.interpreter:
+        yield from _check_syntax(command, script, workdir, environ)
+
+
+def _check_syntax(
+    command: TrainingCommand, script: Path, workdir: Path, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    own = own_interpreter()
+    python = interpreter_path(command, workdir, environ)
+    problem = syntax_problem(script, python or own)
+    if problem is None:
+        return
+    message = f"{script}{problem}"
+    if python is None:
+        # Another Python may know a syntax that this one does not.
+        message += f" (by {own}; the command's own Python could not be told)"
+        yield Finding(code="entrypoint-unparsed", message=message, refuses=False)
+    else:
+        yield _refusal(Reason.COMMAND_REFUSED, f"{message} (by {python}); mend the script")
+
+
+def syntax_problem(script: Path, python: Path) -> str | None:
+    """`, line L, column C: what is wrong` by that interpreter; None where it parses or cannot be told in time."""
+    try:
+        if script.stat().st_size > MAX_SOURCE_BYTES:
+            return None
+        done = subprocess.run(
+            [str(python), "-I", "-S", "-c", _SYNTAX_CHECK, str(script)],
+            capture_output=True, timeout=SYNTAX_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
+        )
+        line, column, what = json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError):
+        return None
+    place = "".join(f", {name} {at}" for name, at in (("line", line), ("column", column)) if at is not None)
+    return f"{place}: {what}"
