@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.judge.model import Check, failed, passed, unproven
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.vocabulary import Reason
 
@@ -174,7 +174,7 @@ def check_updates_effective(seen: Observation) -> Check:
     updates, probe = seen.updates, seen.probe
     executed = updates.executed if updates.executed is not None else probe.steps
     if executed == 0 and not seen.weights.learnt:
-        return unproven(name, Reason.EFFECT_UNPROVEN, expected, "no executed update", "nothing was executed")
+        return _effect_without_count(seen, name, expected)
     if updates.signal_seen and not updates.signal_positive:
         return failed(name, Reason.NO_LEARNING_SIGNAL, "rewards that differ within a group at some update",
                       "never", "every advantage is 0, so no update could teach anything")
@@ -194,6 +194,18 @@ def check_updates_effective(seen: Observation) -> Check:
         return passed(name, expected, f"{seen.weights.changed_tensors} tensor(s) changed from {seen.weights.start}")
     return unproven(name, Reason.EFFECT_UNPROVEN, expected, "no gradient, lr or comparable weights",
                     "the updates were executed and nothing shows that they did anything")
+
+
+def _effect_without_count(seen: Observation, name: str, expected: str) -> Check:
+    """No update was counted: the log may still tell of an effect, and updates_executed judges whether to believe it."""
+    updates = seen.updates
+    if updates.executed == 0 or not (updates.grad_seen or updates.lr_seen):
+        return not_applicable(name, "no update was counted; see updates_executed")
+    if updates.grad_seen and not updates.grad_positive:
+        return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, "grad_norm 0 at every row", "no gradient at all")
+    if updates.lr_seen and not updates.lr_positive:
+        return failed(name, Reason.LR_ZERO, expected, "lr 0 at every row", "nothing could change")
+    return not_applicable(name, "the log tells of gradient and learning rate; see updates_executed")
 
 
 def _lr_zero(name: str, expected: str, executed: int) -> Check:

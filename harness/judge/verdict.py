@@ -29,7 +29,7 @@ def judge(
     gates = judge_gates(seen, checks=checks)
     state, stopped_by = terminal_state(seen)
     reasons = tuple(_reasons(gates))
-    decision = _decision(gates, state)
+    decision = _decision(gates)
     return Verdict(
         decision=decision, outcome=_outcome(decision, reasons), confidence=_confidence(seen, decision),
         terminal_state=state, stopped_by=stopped_by, gates=gates, reasons=reasons,
@@ -55,13 +55,14 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     return (TerminalState.SUCCEEDED if succeeded else TerminalState.FAILED), stop
 
 
-def _decision(gates: tuple[Gate, ...], state: TerminalState) -> Decision:
-    """GO needs every required gate PASS and a good end; an unproven gate alone is CONDITIONAL; the rest is NO-GO."""
+def _decision(gates: tuple[Gate, ...]) -> Decision:
+    """GO needs every required gate PASS; an unproven gate alone is CONDITIONAL; the rest is NO-GO.
+
+    A terminal state other than SUCCEEDED or EARLY_STOPPED always fails real_step's check `exit`.
+    """
     required = [gate for gate in gates if gate.required]
     real_step = next((gate for gate in gates if gate.name == "real_step"), None)
     if real_step is None or any(gate.status in (GateStatus.FAIL, GateStatus.SKIPPED) for gate in required):
-        return Decision.NO_GO
-    if state not in (TerminalState.SUCCEEDED, TerminalState.EARLY_STOPPED):
         return Decision.NO_GO
     if all(gate.status is GateStatus.PASS for gate in required):
         return Decision.GO
