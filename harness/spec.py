@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FRAMEWORKS = ("areno", "transformers", "trl", "lightning", "torch", "jax", "keras")
+FRAMEWORKS = ("areno", "torch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

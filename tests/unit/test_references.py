@@ -1,0 +1,26 @@
+"""The reference pages say what the code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.record.pages import render_schemas, render_vocabulary
+from harness.record.vocabulary import REASONS, Reason
+
+REFERENCES = Path(__file__).parents[2] / "references"
+
+
+def test_vocabulary_page_is_what_the_code_renders() -> None:
+    """references/vocabulary.md is current (`python -m harness.record.pages references` renews it)."""
+    assert (REFERENCES / "vocabulary.md").read_text(encoding="utf-8") == render_vocabulary()
+
+
+def test_schemas_page_is_what_the_schemas_render() -> None:
+    """references/schemas.md is current."""
+    assert (REFERENCES / "schemas.md").read_text(encoding="utf-8") == render_schemas()
+
+
+def test_every_reason_is_documented_with_its_remedy() -> None:
+    """No reason code without a meaning and a remedy."""
+    assert set(REASONS) == set(Reason)
+    assert all(spec.meaning and spec.remedy for spec in REASONS.values())
