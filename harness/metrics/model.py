@@ -51,8 +51,11 @@ class SourceReader(Protocol):
         """Digest of the consumed range."""
         ...
 
-    def poll(self) -> Iterator[EventColumns | RestartMarker]:
-        """New events in batches of bounded size; never raises for content, see `problems`."""
+    def poll(self, *, final: bool = False) -> Iterator[EventColumns | RestartMarker]:
+        """New events in batches of bounded size; never raises for content, see `problems`.
+
+        `final`: no more bytes will come, so a last line without its newline counts if it is whole.
+        """
         ...
 
     def problems(self, *, final: bool = False) -> list[SourceProblem]:

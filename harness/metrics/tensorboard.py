@@ -12,14 +12,14 @@ every record with the same template is read without protobuf, many at a time. Al
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import struct
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.metrics.model import EventColumns, RestartMarker, SourceProblem
+from harness.metrics.model import EventColumns, RestartMarker
+from harness.metrics.tail import TailedFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,92 +77,22 @@ class _Frames(NamedTuple):
     """Bytes of the record at `consumed` from its start to its end; 0 where its header is not whole."""
 
 
-class TensorBoardReader:
+class TensorBoardReader(TailedFile):
     """One event file; see SourceReader for the contract."""
 
     kind = "tensorboard"
 
     def __init__(self, path: Path, *, first_offset: int = 0) -> None:
         """`first_offset`: events of records that begin before it are read for their metadata and not given out."""
-        self.path = path
-        self.first_offset = first_offset
-        self.opened_at = 0.0
-        self.ended = ""
-        self.offset = 0
-        """Where the next record begins."""
+        super().__init__(path, first_offset)
         self.tags: list[str] = []
         self._tag_index: dict[str, int] = {}
         self._plugins: dict[str, str] = {}
         self._templates: dict[bytes, int] = {}
         self._lengths: dict[bytes, int] = {}
-        self._digest = hashlib.sha256()
-        self._identity: tuple[int, int] | None = None
-        self._size = 0
-        self._tried = 0
-        self._needed = 0
-        self._padded = False
-        self._guard = b""
-        self._lasting: list[SourceProblem] = []
-        self._passing: SourceProblem | None = None
 
-    @property
-    def bytes_read(self) -> int:
-        """Bytes consumed from first_offset on."""
-        return max(0, self.offset - self.first_offset)
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the consumed range."""
-        return self._digest.hexdigest()
-
-    def problems(self, *, final: bool = False) -> list[SourceProblem]:
-        """Damage so far."""
-        found = [*self._lasting, *([self._passing] if self._passing else [])]
-        if final and not self.ended and self._size > self.offset and not self._padded:
-            found.append(SourceProblem(
-                code="cut-tail", path=self.path, offset=self.offset,
-                message=f"{self._size - self.offset} bytes of an unfinished record at the end"))
-        return found
-
-    def poll(self) -> Iterator[EventColumns | RestartMarker]:
-        """Read what was appended, in chunks; an open handle is not kept between polls."""
-        if self.ended:
-            return
-        self._passing = None
-        try:
-            if not self._has_news(self.path.stat()):
-                return
-            with self.path.open("rb", buffering=0) as file:
-                if self._has_news(os.fstat(file.fileno())) and self._is_same_file(file):
-                    yield from self._read(file)
-        except FileNotFoundError:
-            self._passing = self._problem("vanished", None, "the file is gone")
-        except OSError as error:
-            self._passing = self._problem("unreadable", self.offset, str(error))
-
-    def _has_news(self, status: os.stat_result) -> bool:
-        identity = status.st_dev, status.st_ino
-        if self._identity not in (None, identity):
-            self._end("replaced", 0, "another file took its name")
-            return False
-        self._identity = identity
-        if status.st_size < self.offset:
-            self._end("truncated", status.st_size, "the file became shorter than what was read of it")
-            return False
-        self._size = status.st_size
-        grown = status.st_size != self._tried
-        return (grown or self._padded) and status.st_size > self.offset and status.st_size >= self.offset + self._needed
-
-    def _is_same_file(self, file: Any) -> bool:
-        """Whether the last bytes that were read are still there: a file can be rewritten in place."""
-        file.seek(self.offset - len(self._guard))
-        if file.read(len(self._guard)) == self._guard:
-            return True
-        self._end("truncated", 0, "the file was rewritten in place")
-        return False
-
-    def _read(self, file: Any) -> Iterator[EventColumns | RestartMarker]:
-        rest, self._padded, self._needed, self._tried = b"", False, 0, self._size
+    def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
+        rest, self._padded, self._needed = b"", False, 0
         while True:
             block = file.read(max(CHUNK_BYTES, self._needed - len(rest)))
             if not block:
@@ -227,12 +157,10 @@ class TensorBoardReader:
             self.first_offset = base + frames.starts[old - 1] + frames.lengths[old - 1] + _FOOTER
         counted = max(0, self.first_offset - base)
         results = self._decode(buffer, frames.starts[old:], frames.lengths[old:])
-        self._digest.update(memoryview(buffer)[counted : frames.consumed])
-        self.offset += frames.consumed
-        self._guard = buffer[max(0, frames.consumed - 16) : frames.consumed]
+        self._consume(buffer[: frames.consumed], skip=counted)
         yield from results
 
-    def _stop_at(self, file: Any, stop: str, rest: bytes) -> None:
+    def _stop_at(self, file: FileIO, stop: str, rest: bytes) -> None:
         """A CRC does not fit: a preallocated tail that is not written yet, or damage."""
         if stop == "header":
             written = 0 if not any(rest[:_HEADER]) else 8
@@ -243,7 +171,7 @@ class TensorBoardReader:
             return
         self._end("bad-crc", self.offset, f"the checksum of a record's {stop} does not fit; reading ends here")
 
-    def _pass_over(self, file: Any) -> bool:
+    def _pass_over(self, file: FileIO) -> bool:
         """Check an oversized record in pieces; False where it is not whole yet, or damaged."""
         extend, length = _codec()[2], self._needed - _HEADER - _FOOTER
         if self.offset + self._needed > self._size:
@@ -284,7 +212,7 @@ class TensorBoardReader:
         end = start + length - 4
         begins, ends = np.where(body > 0, start + body, end).tolist(), end.tolist()
         get = self._templates.get
-        tag = [get(buffer[a:b], -1) for a, b in zip(begins, ends)]
+        tag = [get(buffer[a:b], -1) for a, b in zip(begins, ends, strict=True)]
         odd: dict[int, list[Row] | RestartMarker] = {}
         if -1 in tag:
             for index, known in enumerate(tag):
@@ -297,7 +225,7 @@ class TensorBoardReader:
         columns = tag, step.tolist(), value.tolist(), wall.tolist()
         return [EventColumns(self.tags, *columns)] if not odd else self._interleave(columns, odd)
 
-    def _interleave(self, columns: tuple[list[int], list[int], list[float], list[float]],
+    def _interleave(self, columns: tuple[list[Any], ...],
                     odd: dict[int, list[Row] | RestartMarker],
                     ) -> list[EventColumns | RestartMarker]:
         """Put what protobuf gave between what the templates gave, in the order of the file."""
@@ -306,15 +234,15 @@ class TensorBoardReader:
         done = 0
         parts: list[tuple[int, list[Row] | RestartMarker]] = [*odd.items(), (len(columns[0]), [])]
         for index, found in parts:
-            for target, column in zip(current, columns):
-                target += column[done:index]
+            for target, column in zip(current, columns, strict=True):
+                target.extend(column[done:index])
             done = index + 1
             if isinstance(found, RestartMarker):
                 result += [EventColumns(self.tags, *current), found]
                 current = ([], [], [], [])
                 continue
             for event in found:
-                for target, item in zip(current, event):
+                for target, item in zip(current, event, strict=True):
                     target.append(item)
         result.append(EventColumns(self.tags, *current))
         return [part for part in result if isinstance(part, RestartMarker) or part.tag]
@@ -323,9 +251,8 @@ class TensorBoardReader:
         """Events of one record by protobuf: (tag index, step, value, wall_time)."""
         event = _event(data)
         if event is None:
-            if not any(problem.code == "not-parsable" for problem in self._lasting):
-                self._lasting.append(self._problem(
-                    "not-parsable", self.offset + start - _HEADER, "a record with intact checksums is no Event"))
+            self._report_once("not-parsable", self.offset + start - _HEADER,
+                              "a record with intact checksums is no Event")
             return []
         what = event.WhichOneof("what")
         wall = _finite(event.wall_time)
@@ -357,8 +284,7 @@ class TensorBoardReader:
         index = self._tag_index.get(tag)
         if index is None:
             if len(self.tags) >= MAX_TAGS:
-                if not any(problem.code == "oversized" for problem in self._lasting):
-                    self._lasting.append(self._problem("oversized", self.offset, f"more than {MAX_TAGS} tags"))
+                self._report_once("oversized", self.offset, f"more than {MAX_TAGS} tags; the rest is left out")
                 return -1
             index = self._tag_index[tag] = len(self.tags)
             self.tags.append(tag)
@@ -381,13 +307,6 @@ class TensorBoardReader:
             if changed.tag != scalar.tag or self._scalar(changed) != struct.unpack("<f", pattern)[0]:
                 return
         self._templates[data[body:-4]] = self._tag_index[scalar.tag]
-
-    def _problem(self, code: str, offset: int | None, message: str) -> SourceProblem:
-        return SourceProblem(code=code, path=self.path, offset=offset, message=message)
-
-    def _end(self, code: str, offset: int | None, message: str) -> None:
-        self.ended = code
-        self._lasting.append(self._problem(code, offset, message))
 
 
 def _event(data: bytes) -> Any:
@@ -487,7 +406,7 @@ def _count_intact(buffer: bytes, starts: list[int], lengths: list[int], crcs: li
     return int(wrong[0]) if len(wrong) else len(starts)
 
 
-def _is_zero(file: Any, position: int) -> bool:
+def _is_zero(file: FileIO, position: int) -> bool:
     """Whether nothing but zero bytes follows, and at least one."""
     file.seek(position)
     piece = file.read(CHUNK_BYTES)

@@ -142,12 +142,12 @@ class MetricStore:
     """See the module's docstring. Writing methods need a store from `create`; reading ones work on both."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *,
-                 phase_of: Callable[[str, str], Phase] | None = None,
                  cleanup: Callable[[], None] | None = None) -> None:
         """Use `create`, `temporary` or `open`."""
         self.path = path
         self._db = connection
-        self._phase_of = phase_of or (lambda _run, _tag: Phase.TRAIN)
+        self.phase_of: Callable[[str, str], Phase] = lambda _run, _tag: Phase.TRAIN
+        """(run, tag) -> phase, asked once for every tag of every source when its first event is written."""
         self._cleanup = cleanup
         self._in_transaction = False
         self._tracks: dict[tuple[int, str], int] = {}
@@ -157,26 +157,26 @@ class MetricStore:
     # -- opening and closing
 
     @classmethod
-    def create(cls, path: Path, *, phase_of: Callable[[str, str], Phase] | None = None) -> MetricStore:
-        """A new, empty store; RecordError where one is there already. `phase_of(run, tag)` files each tag."""
+    def create(cls, path: Path) -> MetricStore:
+        """A new, empty store; RecordError where one is there already."""
         if path.exists():
             raise RecordError(f"{path} exists; a new run never writes over an earlier one's metrics")
-        return cls._create(path, str(path), phase_of)
+        return cls._create(path, str(path))
 
     @classmethod
-    def temporary(cls, *, phase_of: Callable[[str, str], Phase] | None = None) -> MetricStore:
+    def temporary(cls) -> MetricStore:
         """A store on no lasting file (SQLite spills it to a temporary one), gone when it is closed."""
-        return cls._create(Path("(temporary)"), "", phase_of)
+        return cls._create(Path("(temporary)"), "")
 
     @classmethod
-    def _create(cls, path: Path, target: str, phase_of: Callable[[str, str], Phase] | None) -> MetricStore:
+    def _create(cls, path: Path, target: str) -> MetricStore:
         with _named(path, "cannot be created"):
             db = sqlite3.connect(target, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
             db.execute("PRAGMA journal_mode=DELETE")
             db.execute("PRAGMA synchronous=NORMAL")
             db.executescript(f"BEGIN;{_SCHEMA}PRAGMA application_id={_APPLICATION_ID};"
                              f"PRAGMA user_version={FORMAT};COMMIT;")
-        return cls(path, db, phase_of=phase_of)
+        return cls(path, db)
 
     @classmethod
     def open(cls, path: Path) -> MetricStore:
@@ -273,8 +273,8 @@ class MetricStore:
                 "INSERT INTO batch(source, observed_at, standing, points, first_wall, last_wall)"
                 " VALUES(?, ?, ?, ?, ?, ?)",
                 (source, observed_at, standing.value, len(tracks), walls[0], walls[-1])).lastrowid
-            self._insert(zip(tracks, itertools.repeat(batch), columns.step, columns.value, columns.wall_time),
-                         len(tracks))
+            rows = zip(tracks, itertools.repeat(batch), columns.step, columns.value, columns.wall_time, strict=False)
+            self._insert(rows, len(tracks))
             self._note(tracks, columns.step, fresh=standing is Standing.FRESH)
 
     def _insert(self, rows: Iterator[tuple[Any, ...]], count: int) -> None:
@@ -292,7 +292,7 @@ class MetricStore:
         known = self._tracks.get((source, tag))
         if known is not None:
             return known
-        phase = self._phase_of(self._runs.get(source, ""), tag)
+        phase = self.phase_of(self._runs.get(source, ""), tag)
         track = self._db.execute(
             "INSERT INTO track(source, tag, phase, ordered, points, fresh_points) VALUES(?, ?, ?, 1, 0, 0)",
             (source, tag, phase.value)).lastrowid
@@ -305,7 +305,7 @@ class MetricStore:
         """Keep each track's counts, first step and whether its steps only ever rose."""
         first: dict[int, int] = {}
         last, disordered = self._last, set[int]()
-        for track, step in zip(tracks, steps):
+        for track, step in zip(tracks, steps, strict=True):
             if step > last[track]:
                 last[track] = step
                 if track not in first:
@@ -351,7 +351,7 @@ class MetricStore:
                 " coalesce(sum(b.points * (b.standing = 'foreign')), 0), min(b.observed_at), max(b.observed_at)"
                 " FROM source s LEFT JOIN batch b ON b.source = s.id GROUP BY s.id ORDER BY s.id").fetchall()
         names = tuple(StoredSource.__dataclass_fields__)
-        return [StoredSource(**dict(zip(names, row))) for row in rows]
+        return [StoredSource(**dict(zip(names, row, strict=True))) for row in rows]
 
     def tags(self) -> list[TagSummary]:
         """Every tag of every run directory, by run and tag; those without a fresh point too."""

@@ -1,0 +1,402 @@
+"""MetricCollector: finds the run's metric files, reads what is new in them, and says what counts.
+
+Counted are bytes that appeared after `inventory`: a new file from its start, a file that was there from its old end,
+a file that was truncated, rewritten or replaced from its start again. Of those, events whose writer's clock lies more
+than ten minutes before the launch are stale, and so are events without a clock in a file that was not modified since;
+events of a file that a process outside the run is seen writing are foreign.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.metrics.discovery import Candidate, Found, kind_of, read_tail, walk
+from harness.metrics.jsonl import JsonlReader, looks_like_metrics
+from harness.metrics.model import EventColumns, RestartMarker, SourceProblem
+from harness.metrics.ownership import Holder, Ownership, writer_in_name
+from harness.metrics.tensorboard import TensorBoardReader
+from harness.record.store import MetricStore
+from harness.record.vocabulary import Phase, Standing
+
+CLOCK_SLACK_S = 600.0
+"""An event may be this much older than the launch: clocks of two machines differ by minutes."""
+_WALK_GAP_S = 1.0
+_WALK_COST_FACTOR = 50
+_MAX_LOOKS = 50
+"""So often the writer of a file is looked for."""
+_EVAL_STEM = re.compile(r"^(eval|val|valid|validation|test)([_.-]|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFact:
+    """One metric file as the journal keeps it."""
+
+    kind: str
+    path: str
+    run: str
+    writer: str
+    sha256: str
+    """Digest of the consumed range."""
+    first_offset: int
+    bytes_read: int
+    points: int
+    """Events that count as evidence, before the attempt rule."""
+    stale_points: int
+    foreign_points: int
+    first_step: int | None
+    last_step: int | None
+    last_wall_time: float | None
+    """Writer's clock, seconds since the epoch."""
+    ownership: str
+    """"own", "foreign" or "unknown"."""
+    still_there: bool
+    problems: tuple[SourceProblem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready mapping."""
+        problems = [{**asdict(problem), "path": str(problem.path)} for problem in self.problems]
+        return {**asdict(self), "problems": problems}
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The last value of a tag that was read."""
+
+    step: int
+    value: float
+    wall_time: float
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """One file that is being read."""
+
+    reader: TensorBoardReader | JsonlReader
+    run: str
+    shared: bool
+    """Whether its directory held metric files before the launch."""
+    source: int | None = None
+    ownership: str = "own"
+    holder: Holder | None = None
+    looks: int = 0
+    points: dict[Standing, int] = field(default_factory=lambda: dict.fromkeys(Standing, 0))
+    first_step: int | None = None
+    last_step: int | None = None
+    last_wall_time: float | None = None
+    marked: int = 0
+    """Restart markers that were written down."""
+
+
+def phase_rule(eval_tag_patterns: Iterable[str]) -> Callable[[str, str], Phase]:
+    """(run, tag) -> phase; a run directory named like an evaluation makes its tags evaluations (Keras: validation/)."""
+    patterns = [re.compile(pattern) for pattern in eval_tag_patterns]
+
+    def phase_of(run: str, tag: str) -> Phase:
+        names = (tag, f"{run.rpartition('/')[2]}/{tag}")
+        return Phase.EVAL if any(p.search(name) for p in patterns for name in names) else Phase.TRAIN
+
+    return phase_of
+
+
+class MetricCollector:
+    """`inventory` before the launch, `poll` while the run goes on, `finish` when nothing more will be written."""
+
+    def __init__(self, store: MetricStore, roots: Sequence[Path], *, eval_tag_patterns: Iterable[str] = (),
+                 out_dir: Path | None = None, run_pids: Callable[[], Collection[int]] | None = None,
+                 attempt: int = 1) -> None:
+        """`roots`: directories (or files) that the run writes metrics to; they need not exist yet.
+
+        `out_dir`: what lies in it is the run's own. `run_pids`: living processes of the run, to see who writes a file;
+        without it a file in a shared directory stays "unknown".
+        """
+        self.store = store
+        store.phase_of = phase_rule(eval_tag_patterns)
+        self.attempt = attempt
+        """Attempt that newly found files belong to; the owner raises it at a restart."""
+        self.problems: list[SourceProblem] = []
+        """What is wrong with roots, not with a file."""
+        self.latest: dict[tuple[str, str], Latest] = {}
+        """{(run, tag): last value read}, for progress."""
+        self._roots: list[Path] = []
+        self._prefixes: dict[Path, str] = {}
+        self._out_dir = out_dir.resolve() if out_dir else None
+        self._ownership = Ownership(run_pids) if run_pids is not None else None
+        self._before: dict[str, Candidate] = {}
+        self._before_ids: dict[tuple[int, int], Candidate] = {}
+        self._shared: set[str] = set()
+        self._tracked: dict[str, _Tracked] = {}
+        self._closed: list[_Tracked] = []
+        self._ignored: set[tuple[int, int]] = set()
+        self._seen_roots: set[Path] = set()
+        self._next_walk = 0.0
+        for root in roots:
+            self._add(root)
+
+    def _add(self, root: Path) -> bool:
+        resolved = root.resolve()
+        if resolved in self._roots:
+            return False
+        self._roots.append(resolved)
+        return True
+
+    # -- before the launch
+
+    def inventory(self) -> list[Candidate]:
+        """What is under the roots before the launch: its bytes will not count."""
+        return [candidate for root in self._roots for candidate in self._take_stock(root)]
+
+    def _take_stock(self, root: Path) -> list[Candidate]:
+        found = []
+        for item in self._walk(root):
+            if item.path in self._before:
+                continue
+            candidate = Candidate(kind=item.kind, path=item.path, size=item.size, device=item.device,
+                                  inode=item.inode, mtime=item.mtime, tail=read_tail(Path(item.path), item.size))
+            found.append(candidate)
+            self._before[candidate.path] = candidate
+            self._before_ids[candidate.device, candidate.inode] = candidate
+            if candidate.kind == "tensorboard" or looks_like_metrics(Path(candidate.path)):
+                self._shared.add(str(Path(candidate.path).parent))
+        return found
+
+    def add_root(self, root: Path) -> None:
+        """A directory that turned out to be written to. What it holds now does not count."""
+        if self._add(root):
+            self._take_stock(root.resolve())
+            self._next_walk = 0.0
+
+    # -- while the run goes on
+
+    def poll(self, *, now: float, launched_at: float) -> int:
+        """Read what is new; the number of events read. `now` and `launched_at`: seconds since the epoch, our clock."""
+        return self._poll(now, launched_at, final=False)
+
+    def finish(self, *, now: float, launched_at: float) -> list[SourceFact]:
+        """The last poll: files that appeared late, last lines, and what stays unfinished is a problem."""
+        self._next_walk = 0.0
+        self._poll(now, launched_at, final=True)
+        self.store.build_index()
+        return self.sources(final=True)
+
+    def _poll(self, now: float, launched_at: float, *, final: bool) -> int:
+        with self.store.transaction():
+            self._discover()
+            count = 0
+            for path in sorted(self._tracked):
+                tracked = self._tracked[path]
+                count += self._read(tracked, now, launched_at, final=final)
+                if tracked.reader.ended in ("truncated", "replaced"):
+                    count += self._read(self._restart(path), now, launched_at, final=final)
+            self._look(launched_at)
+        return count
+
+    def _discover(self) -> None:
+        if time.monotonic() < self._next_walk:
+            return
+        began = time.monotonic()
+        for root in self._roots:
+            for item in self._walk(root):
+                self._consider(root, item)
+        cost = time.monotonic() - began
+        self._next_walk = time.monotonic() + max(_WALK_GAP_S, _WALK_COST_FACTOR * cost)
+
+    def _walk(self, root: Path) -> Iterator[Found]:
+        if root.exists():
+            self._seen_roots.add(root)
+        elif root in self._seen_roots:
+            self._report(root, "vanished", "the directory is gone")
+        for item in walk(root):
+            if isinstance(item, str):
+                self._report(root, "unreadable", item)
+            else:
+                yield item
+
+    def _report(self, root: Path, code: str, message: str) -> None:
+        problem = SourceProblem(code=code, path=root, offset=None, message=message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _consider(self, root: Path, item: Found) -> None:
+        """Track a file that has bytes which count."""
+        identity = item.device, item.inode
+        if item.path in self._tracked or identity in self._ignored or self._is_moved(item, identity):
+            return
+        first_offset = self._first_offset(item, identity)
+        if first_offset is None:
+            return
+        if item.kind == "jsonl":
+            verdict = looks_like_metrics(Path(item.path))
+            if verdict is False:
+                self._ignored.add(identity)
+            if not verdict:
+                return
+        self._track(root, item.path, item.kind, first_offset)
+
+    def _is_moved(self, item: Found, identity: tuple[int, int]) -> bool:
+        """Whether a tracked file is met again: under a new name (followed there), or under a second one."""
+        for path, tracked in self._tracked.items():
+            if tracked.reader.identity == identity:
+                if not Path(path).exists():
+                    self._tracked[item.path] = self._tracked.pop(path)
+                    tracked.reader.path = Path(item.path)
+                return True
+        return False
+
+    def _first_offset(self, item: Found, identity: tuple[int, int]) -> int | None:
+        """Where the bytes that count begin; None where there are none."""
+        before = self._before.get(item.path)
+        if before is None or (before.device, before.inode) != identity:
+            before = self._before_ids.get(identity)
+        if before is None or item.size < before.size or read_tail(Path(item.path), before.size) != before.tail:
+            return 0
+        return before.size if item.size > before.size else None
+
+    def _track(self, root: Path, path: str, kind: str, first_offset: int) -> _Tracked:
+        make = TensorBoardReader if kind == "tensorboard" else JsonlReader
+        shared = str(Path(path).parent) in self._shared and not self._is_in_out_dir(path)
+        tracked = self._tracked[path] = _Tracked(
+            reader=make(Path(path), first_offset=first_offset), run=self._run_name(root, Path(path), kind),
+            shared=shared, ownership="unknown" if shared else "own")
+        return tracked
+
+    def _is_in_out_dir(self, path: str) -> bool:
+        return self._out_dir is not None and Path(path).is_relative_to(self._out_dir)
+
+    def _run_name(self, root: Path, path: Path, kind: str) -> str:
+        """The directory below its root. The first root that has a file gives no prefix, further ones their name."""
+        if root not in self._prefixes:
+            taken, prefix, number = set(self._prefixes.values()), "" if not self._prefixes else root.name, 1
+            while prefix in taken:
+                number += 1
+                prefix = f"{root.name}-{number}"
+            self._prefixes[root] = prefix
+        inside = path.parent.relative_to(root).parts if path != root else ()
+        stem = (path.stem,) if kind == "jsonl" and _EVAL_STEM.match(path.stem) else ()
+        return "/".join(part for part in (self._prefixes[root], *inside, *stem) if part)
+
+    def _restart(self, path: str) -> _Tracked:
+        """A file that was rewritten: what comes now is another source, counted from its start."""
+        old = self._tracked.pop(path)
+        self._closed.append(old)
+        new = _Tracked(reader=type(old.reader)(Path(path)), run=old.run, shared=old.shared,
+                       ownership="unknown" if old.shared else "own")
+        self._tracked[path] = new
+        return new
+
+    def _read(self, tracked: _Tracked, now: float, launched_at: float, *, final: bool) -> int:
+        count = 0
+        for item in tracked.reader.poll(final=final):
+            source = self._register(tracked)
+            if isinstance(item, RestartMarker):
+                self.store.add_purge(source, item.step)
+                continue
+            count += len(item.tag)
+            for standing, part in self._sort_out(tracked, item, launched_at):
+                self.store.append_columns(source, part, observed_at=now, standing=standing)
+                tracked.points[standing] += len(part.tag)
+                if standing is Standing.FRESH:
+                    self._note(tracked, part)
+        if tracked.source is None and tracked.reader.bytes_read:
+            self._register(tracked)
+        return count
+
+    def _register(self, tracked: _Tracked) -> int:
+        reader = tracked.reader
+        if tracked.source is None:
+            name = writer_in_name(reader.path.name) if reader.kind == "tensorboard" else None
+            writer = f"{name.host}.{name.pid}" if name and name.pid is not None else reader.path.name
+            tracked.source = self.store.add_source(
+                kind=reader.kind, path=str(reader.path), run=tracked.run, node=name.host if name else "",
+                writer=writer, attempt=self.attempt, inode=reader.identity[1] if reader.identity else None,
+                opened_at=reader.opened_at)
+        return tracked.source
+
+    def _sort_out(self, tracked: _Tracked, columns: EventColumns, launched_at: float,
+                  ) -> list[tuple[Standing, EventColumns]]:
+        """The batch by standing."""
+        if tracked.ownership == "foreign":
+            return [(Standing.FOREIGN, columns)]
+        limit = launched_at - CLOCK_SLACK_S
+        if min(columns.wall_time) >= limit:
+            return [(Standing.FRESH, columns)]
+        clockless = Standing.FRESH if _modified_at(tracked.reader.path) >= limit else Standing.STALE
+        fresh = [wall >= limit or (wall == 0.0 and clockless is Standing.FRESH) for wall in columns.wall_time]
+        parts = [(Standing.FRESH, columns.select(fresh)), (Standing.STALE, columns.select([not f for f in fresh]))]
+        return [(standing, part) for standing, part in parts if part.tag]
+
+    def _note(self, tracked: _Tracked, columns: EventColumns) -> None:
+        low, high = min(columns.step), max(columns.step)
+        tracked.first_step = low if tracked.first_step is None else min(low, tracked.first_step)
+        tracked.last_step = high if tracked.last_step is None else max(high, tracked.last_step)
+        wall = max(columns.wall_time)
+        if wall > 0.0:
+            tracked.last_wall_time = max(wall, tracked.last_wall_time or 0.0)
+        for tag, index in dict(zip(columns.tag, range(len(columns.tag)), strict=True)).items():
+            self.latest[tracked.run, columns.tags[tag]] = Latest(
+                columns.step[index], columns.value[index], columns.wall_time[index])
+
+    def _look(self, launched_at: float) -> None:
+        """Learn who writes the files whose writer is not known, and follow event files outside the roots."""
+        if self._ownership is None or not self._ownership.due():
+            return
+        open_questions = {Path(path): tracked for path, tracked in self._tracked.items()
+                          if tracked.holder is None and tracked.looks < _MAX_LOOKS}
+        held, written = self._ownership.look(open_questions.keys(), wanted=lambda name: "tfevents" in name)
+        for path, tracked in open_questions.items():
+            tracked.looks += 1
+            if path in held:
+                self._settle(tracked, held[path], launched_at)
+        for path in sorted(written):
+            self._follow(path)
+
+    def _settle(self, tracked: _Tracked, holder: Holder, launched_at: float) -> None:
+        tracked.holder = holder
+        if holder.of_run:
+            tracked.ownership = "own"
+            return
+        if not (tracked.shared or 0.0 < holder.started_at < launched_at):
+            tracked.ownership = "unknown"
+            return
+        tracked.ownership = "foreign"
+        tracked.points[Standing.FOREIGN] += tracked.points[Standing.FRESH]
+        tracked.points[Standing.FRESH] = 0
+        tracked.first_step = tracked.last_step = tracked.last_wall_time = None
+        if tracked.source is not None:
+            self.store.set_standing(tracked.source, Standing.FOREIGN, only=Standing.FRESH)
+
+    def _follow(self, path: Path) -> None:
+        """An event file that the run holds open: the run made it, so all of it counts (old events are still stale)."""
+        known = str(path) in self._tracked or any(path.is_relative_to(root) for root in self._roots)
+        if not known and kind_of(path.name) == "tensorboard" and path.exists():
+            self._track(path.parent, str(path), "tensorboard", 0).ownership = "own"
+
+    # -- facts
+
+    def sources(self, *, final: bool = False) -> list[SourceFact]:
+        """Every file of which something was read or is wrong, in the order of paths."""
+        every = [*self._closed, *self._tracked.values()]
+        facts = [self._fact(tracked, final=final) for tracked in every]
+        return sorted(facts, key=lambda fact: (fact.path, fact.first_offset))
+
+    def _fact(self, tracked: _Tracked, *, final: bool) -> SourceFact:
+        reader = tracked.reader
+        return SourceFact(
+            kind=reader.kind, path=str(reader.path), run=tracked.run,
+            writer=reader.path.name, sha256=reader.sha256, first_offset=reader.first_offset,
+            bytes_read=reader.bytes_read, points=tracked.points[Standing.FRESH],
+            stale_points=tracked.points[Standing.STALE], foreign_points=tracked.points[Standing.FOREIGN],
+            first_step=tracked.first_step, last_step=tracked.last_step, last_wall_time=tracked.last_wall_time,
+            ownership=tracked.ownership, still_there=reader.path.exists() and tracked not in self._closed,
+            problems=tuple(reader.problems(final=final)))
+
+
+def _modified_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,107 @@
+"""Which files under a directory may hold metrics: a bounded, sorted walk that survives loops and vanishing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_DEPTH = 8
+MAX_ENTRIES = 50_000
+TAIL_BYTES = 64
+_SKIPPED_DIRECTORIES = frozenset({".git", "__pycache__", "node_modules", ".venv"})
+_NOT_METRICS = ("rollout_samples",)
+_NOT_METRICS_NAMES = frozenset({"journal.jsonl"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A file that may hold metrics."""
+
+    kind: str
+    path: str
+    size: int
+    """Bytes."""
+    device: int
+    inode: int
+    mtime: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate(Found):
+    """The same before the launch, with its last bytes, so that a rewritten file is told from one appended to."""
+
+    tail: bytes
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of source that a file's name promises, or None."""
+    if "tfevents" in name:
+        return "tensorboard"
+    if name.endswith(".jsonl") and name not in _NOT_METRICS_NAMES and not name.startswith(_NOT_METRICS):
+        return "jsonl"
+    return None
+
+
+def walk(root: Path) -> Iterator[Found | str]:
+    """Files below `root` (or `root` itself) in sorted order; a text says what was not looked at, and why."""
+    left = MAX_ENTRIES
+    visited: set[tuple[int, int]] = set()
+    stack = [(str(root), 0)]
+    if root.is_file():
+        yield from _file(str(root), kind_of(root.name) or "jsonl")
+        return
+    while stack:
+        folder, depth = stack.pop()
+        try:
+            status = os.stat(folder)  # noqa: PTH116
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                yield f"{folder}: {error.strerror}"
+            continue
+        deeper = []
+        for entry in entries:
+            left -= 1
+            if left < 0:
+                yield f"more than {MAX_ENTRIES} entries; the rest was not looked at"
+                return
+            if _is_directory(entry):
+                if entry.name not in _SKIPPED_DIRECTORIES and depth < MAX_DEPTH:
+                    deeper.append((entry.path, depth + 1))
+            elif (kind := kind_of(entry.name)) is not None:
+                yield from _file(entry.path, kind)
+        stack += reversed(deeper)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _file(path: str, kind: str) -> Iterator[Found]:
+    """A regular file (or a link to one); pipes and sockets would block a reader."""
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return
+    if status.st_mode & 0o170000 == 0o100000:
+        yield Found(kind=kind, path=path, size=status.st_size, device=status.st_dev, inode=status.st_ino,
+                    mtime=status.st_mtime)
+
+
+def read_tail(path: Path, end: int) -> bytes:
+    """The last bytes before `end`."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, end - TAIL_BYTES))
+            return file.read(min(end, TAIL_BYTES))
+    except OSError:
+        return b""

@@ -1,0 +1,193 @@
+"""Metrics as JSON lines: one object a line, a step, numbers under flat keys or one level deeper."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from harness.metrics.model import EventColumns, RestartMarker
+from harness.metrics.tail import TailedFile
+
+CHUNK_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
+MAX_TAGS = 100_000
+STEP_KEYS = ("step", "global_step", "iteration", "iter", "_step")
+"""The first of them that a line holds is its step."""
+TIME_KEYS = ("time", "timestamp", "wall_time", "_timestamp")
+_EPOCH_FROM = 1e9
+"""Smaller numbers under a time key are durations, and metrics like any other (1e9 s is September 2001)."""
+_MILLISECONDS_FROM = 1e11
+_WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
+_INT64 = 1 << 63
+_LOOK_AT_BYTES = 1 << 16
+_LOOK_AT_LINES = 5
+
+
+class JsonlReader(TailedFile):
+    """One file of JSON lines; see SourceReader for the contract. Problems give the byte offset of the line."""
+
+    kind = "jsonl"
+
+    def __init__(self, path: Path, *, first_offset: int = 0) -> None:
+        """`first_offset`: nothing before it is read; the line that it falls into does not count."""
+        super().__init__(path, first_offset)
+        self.offset = first_offset
+        self.tags: list[str] = []
+        self._tag_index: dict[str, int] = {}
+        self._discarding = False
+        self._fresh_start = first_offset == 0
+
+    def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
+        if not self._fresh_start:
+            self._begin_at_line(file)
+        rest = b""
+        while block := file.read(CHUNK_BYTES):
+            data = rest + block
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield from self._take(data[:end])
+            rest = data[end:]
+            if len(rest) > MAX_LINE_BYTES or (rest and self._discarding):
+                self._oversized()
+                self._discarding = True
+                self._consume(rest)
+                rest = b""
+        if final and rest and not self._discarding and _parse(rest) is not None:
+            yield from self._take(rest)
+
+    def _begin_at_line(self, file: FileIO) -> None:
+        """Bytes that were appended to an unfinished line belong to no row."""
+        self._fresh_start = True
+        file.seek(self.first_offset - 1)
+        self._discarding = file.read(1) != b"\n"
+
+    def _take(self, data: bytes) -> Iterator[EventColumns]:
+        """Whole lines."""
+        columns = EventColumns(self.tags, [], [], [], [])
+        position = self.offset
+        for line in data.splitlines(keepends=True) if b"\r" not in data else _lines(data):
+            if self._discarding:
+                self._discarding = False
+            elif len(line) > MAX_LINE_BYTES:
+                self._oversized(position)
+            elif line.strip():
+                self._row(line, position, columns)
+            position += len(line)
+        self._consume(data)
+        if columns.tag:
+            yield columns
+
+    def _row(self, line: bytes, position: int, columns: EventColumns) -> None:
+        row = _parse(line)
+        if row is None:
+            self._report_once("not-parsable", position, f"no JSON object: {line[:80]!r}")
+            return
+        found = row_metrics(row)
+        if found is None:
+            return
+        step, wall, metrics = found
+        for tag, value in metrics.items():
+            index = self._tag_index.get(tag)
+            if index is None:
+                if len(self.tags) >= MAX_TAGS:
+                    self._report_once("oversized", position, f"more than {MAX_TAGS} tags; the rest is left out")
+                    continue
+                index = self._tag_index[tag] = len(self.tags)
+                self.tags.append(tag)
+            columns.tag.append(index)
+            columns.step.append(step)
+            columns.value.append(value)
+            columns.wall_time.append(wall)
+
+    def _oversized(self, position: int | None = None) -> None:
+        self._report_once("oversized", self.offset if position is None else position,
+                          f"a line of more than {MAX_LINE_BYTES} bytes was passed over")
+
+
+def row_metrics(row: Mapping[str, Any]) -> tuple[int, float, dict[str, float]] | None:
+    """(step, wall time or 0.0, {tag: value}) of a line; None where it has no step.
+
+    A nested mapping's keys are joined with "/". Booleans, null, lists and text other than nan and inf are no metrics.
+    Times without a zone are local.
+    """
+    step = next((_step(row[key]) for key in STEP_KEYS if key in row), None)
+    if step is None:
+        return None
+    wall, metrics = 0.0, {}
+    for key, value in row.items():
+        if key in STEP_KEYS:
+            continue
+        if key in TIME_KEYS and (time := _wall_time(value)) is not None:
+            wall = wall or time
+            continue
+        items = value.items() if isinstance(value, dict) else [(None, value)]
+        for inner, item in items:
+            number = _number(item)
+            if number is not None:
+                metrics[key if inner is None else f"{key}/{inner}"] = number
+    return step, wall, metrics
+
+
+def looks_like_metrics(path: Path) -> bool | None:
+    """Whether one of the first lines is a row of metrics; None while the file holds no whole line yet."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_LOOK_AT_BYTES)
+    except OSError:
+        return None
+    lines = head.split(b"\n")[:-1][:_LOOK_AT_LINES]
+    rows = [_parse(line) for line in lines if len(line) <= MAX_LINE_BYTES]
+    if any(row is not None and (found := row_metrics(row)) is not None and found[2] for row in rows):
+        return True
+    return False if len(lines) == _LOOK_AT_LINES or len(head) == _LOOK_AT_BYTES else None
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines ended by \\n alone: a lone carriage return ends no line."""
+    return [line + b"\n" for line in data.split(b"\n")[:-1]] + ([] if data.endswith(b"\n") else [data.rpartition(b"\n")[2]])
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _step(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    return int(value) if -_INT64 <= value < _INT64 else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    return _WORDS.get(value.strip().lower().removeprefix("+")) if isinstance(value, str) else None
+
+
+def _wall_time(value: Any) -> float | None:
+    number = _number(value)
+    if number is not None:
+        if not math.isfinite(number) or number < _EPOCH_FROM:
+            return None
+        return number / 1000 if number >= _MILLISECONDS_FROM else number
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
