@@ -128,9 +128,10 @@ class GradLook:
         with torch.no_grad():
             grads = [local_grad(param) for group in optimizer.param_groups for param in group["params"]]
             grads = sorted((grad for grad in grads if grad is not None), key=lambda grad: grad.numel())
+            limit = min(len(grads), MAX_LOOKED_AT)
             nonzero, finite, seen, size = False, True, 0, 1
-            while seen < min(len(grads), MAX_LOOKED_AT) and not nonzero:
-                part = grads[seen : seen + size]
+            while seen < limit and not nonzero:
+                part = grads[seen : min(seen + size, limit)]
                 seen, size = seen + len(part), size * 2
                 for norm in max_norms(torch, part):
                     nonzero = nonzero or norm != 0
@@ -294,7 +295,7 @@ class Probe:
         if old is not None:
             if old.ref() is optimizer:
                 return old
-            self.retired.append(old)
+            self.retired.append(self.records.pop(id(optimizer)))
         if len(self.records) + len(self.retired) >= self.fold_at:
             self._fold()
         record = self.records[id(optimizer)] = Record(optimizer)
