@@ -88,8 +88,6 @@ class _Tracked:
     first_step: int | None = None
     last_step: int | None = None
     last_wall_time: float | None = None
-    marked: int = 0
-    """Restart markers that were written down."""
 
 
 def phase_rule(eval_tag_patterns: Iterable[str]) -> Callable[[str, str], Phase]:
@@ -131,7 +129,7 @@ class MetricCollector:
         self._shared: set[str] = set()
         self._tracked: dict[str, _Tracked] = {}
         self._closed: list[_Tracked] = []
-        self._ignored: set[tuple[int, int]] = set()
+        self._ignored: set[tuple[str, int]] = set()
         self._seen_roots: set[Path] = set()
         self._next_walk = 0.0
         for root in roots:
@@ -224,7 +222,9 @@ class MetricCollector:
     def _consider(self, root: Path, item: Found) -> None:
         """Track a file that has bytes which count."""
         identity = item.device, item.inode
-        if item.path in self._tracked or identity in self._ignored or self._is_moved(item, identity):
+        if item.path in self._tracked or (item.path, item.inode) in self._ignored or self._is_untouched(item):
+            return
+        if self._is_moved(item, identity):
             return
         first_offset = self._first_offset(item, identity)
         if first_offset is None:
@@ -232,10 +232,15 @@ class MetricCollector:
         if item.kind == "jsonl":
             verdict = looks_like_metrics(Path(item.path))
             if verdict is False:
-                self._ignored.add(identity)
+                self._ignored.add((item.path, item.inode))
             if not verdict:
                 return
         self._track(root, item.path, item.kind, first_offset)
+
+    def _is_untouched(self, item: Found) -> bool:
+        before = self._before.get(item.path)
+        return before is not None and (before.device, before.inode, before.size, before.mtime) == (
+            item.device, item.inode, item.size, item.mtime)
 
     def _is_moved(self, item: Found, identity: tuple[int, int]) -> bool:
         """Whether a tracked file is met again: under a new name (followed there), or under a second one."""
