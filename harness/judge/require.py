@@ -11,6 +11,7 @@ from harness.record.vocabulary import REASONS, CheckStatus, Decision
 
 def require_check(gate: Gate, name: str, *, out_dir: Path, accept_conditional: bool) -> Check:
     """The check, when it lets the run pass. CheckFailure says what, where the evidence is, and what to do."""
+    __tracebackhide__ = True
     check = gate.check(name)
     if check is None:
         raise CheckFailure(f"{gate.name}.{name}: this gate has no such check ({gate.rationale})")
@@ -22,6 +23,7 @@ def require_check(gate: Gate, name: str, *, out_dir: Path, accept_conditional: b
 
 def require_decision(verdict: Verdict, *, out_dir: Path, accept_conditional: bool) -> None:
     """CheckFailure unless the decision is GO, or CONDITIONAL where that was accepted."""
+    __tracebackhide__ = True
     accepted = {Decision.GO, Decision.CONDITIONAL} if accept_conditional else {Decision.GO}
     if verdict.decision not in accepted:
         codes = ", ".join(dict.fromkeys(reason.code.value for reason in verdict.reasons)) or "no gate passed"

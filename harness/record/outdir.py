@@ -44,6 +44,12 @@ def prepare(out_dir: Path) -> None:
         ) from error
 
 
+def relative(out_dir: Path, path: str) -> str:
+    """A path as artifacts hold it: relative inside the out-dir, as it is elsewhere."""
+    place = Path(path)
+    return str(place.relative_to(out_dir)) if place.is_relative_to(out_dir) else path
+
+
 class Lease:
     """The right to write an out-dir: a lock that ends with its process, however that ends."""
 

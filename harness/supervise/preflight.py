@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
+from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
-from harness.command.parse import parse_command
+from harness.command.parse import parse_command, with_arguments
 from harness.command.validate import validate
 from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
-from harness.frameworks.base import Addition, FrameworkFacts, Preparation
+from harness.frameworks.base import FrameworkFacts, Preparation
 from harness.frameworks.registry import detect
-from harness.probe import site_dir
+from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
 from harness.record.files import write_text
 from harness.record.journal import Journal
@@ -23,6 +25,8 @@ from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
 
 Say = Callable[[str], None]
+REPORT_TIMEOUT_S = 60.0
+"""Time limit of each of the trainer's own reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,25 +67,29 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     say(f"Framework detected: {adapter.name} ({reason})")
     preparation = adapter.prepare(command, spec)
     findings = (*command.findings, *validate(command, spec.workdir, environ), *preparation.findings)
-    completed = _with_additions(command, preparation.additions)
+    completed = with_arguments(command, tuple(word for item in preparation.additions for word in item.words))
     for addition in preparation.additions:
         say(f"HP override: {addition.key}={redactor.text(addition.value)} ({redactor.text(addition.how)})")
     changes = {**dict(command.env_assignments), **_child_changes(spec, environ)}
     facts = adapter.facts(completed, spec, reason)
     _journal_command(journal, spec, redactor, command=completed, facts=facts, preparation=preparation, changes=changes,
                      findings=findings)
-    _record_environment(journal, spec, preparation, changes)
+    child = {**environ, **changes}
+    environment = record_environment(
+        workdir=spec.workdir, reports=preparation.trainer_reports, environ=child, timeout=REPORT_TIMEOUT_S,
+        interpreter=interpreter_path(completed, spec.workdir, child),
+    )
+    journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
+    findings += _missing_gpu(spec, environment)
     if any(finding.refuses for finding in findings):
         return _refused(findings, say, redactor)
+    if spec.probe:
+        (spec.out_dir / outdir.PROBE_DIR).mkdir(exist_ok=True)
     _write_command(spec, completed, changes, redactor)
     say(f"Command written to: {spec.out_dir / outdir.RUN_COMMAND}")
-    return Plan(spec=spec, argv=completed.argv, environment={**environ, **changes}, facts=facts, redactor=redactor,
+    return Plan(spec=spec, argv=completed.argv, environment=child, facts=facts, redactor=redactor,
                 cap_steps=_cap(spec, facts))
 
-
-def _with_additions(command: TrainingCommand, additions: tuple[Addition, ...]) -> TrainingCommand:
-    words = tuple(word for addition in additions for word in addition.words)
-    return replace(command, argv=command.argv + words, script_args=command.script_args + words)
 
 
 def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
@@ -90,7 +98,7 @@ def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
     if spec.probe:
         earlier = environ.get("PYTHONPATH")
         changes["PYTHONPATH"] = os.pathsep.join([str(site_dir()), *([earlier] if earlier else [])])
-        changes["REAL_STEP_PROBE_DIR"] = str(spec.out_dir / outdir.PROBE_DIR)
+        changes[ENV_DIR] = str(spec.out_dir / outdir.PROBE_DIR)
     return changes
 
 
@@ -137,13 +145,11 @@ def masked_command(text: str, redactor: Redactor) -> str:
     return text if masked == words else shlex.join(masked)
 
 
-def _record_environment(
-    journal: Journal, spec: RunSpec, preparation: Preparation, changes: Mapping[str, str]
-) -> None:
-    environment = record_environment(
-        workdir=spec.workdir, reports=preparation.trainer_reports, environ={**os.environ, **changes}, timeout=60.0
-    )
-    journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
+def _missing_gpu(spec: RunSpec, environment: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """A required GPU that is not there forbids the launch; the gate env_facts says so too."""
+    if not spec.require_gpu or environment.get("accelerators"):
+        return ()
+    return (Finding(code=Reason.GPU_MISSING.value, message="--require-gpu: no GPU is visible", refuses=True),)
 
 
 def _write_command(

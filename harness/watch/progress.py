@@ -6,7 +6,9 @@ Written to a file that any process may follow, since under xdist no worker owns 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +21,28 @@ class Snapshot:
     total: int | None = None
     values: dict[str, float] = field(default_factory=dict)
     """Latest loss, lr, grad_norm and rates, by short name."""
+
+
+def pick_values(
+    values: Mapping[str, float], *, loss: Iterable[str], evaluation: Iterable[str], lr: Iterable[str],
+    grad_norm: Iterable[str],
+) -> dict[str, float]:
+    """The values worth a progress line, by short name; of several tags that fit, the first one."""
+    found: dict[str, float] = {}
+    training = {tag: value for tag, value in values.items() if not _fits(tag, evaluation)}
+    for name, patterns in (("loss", loss), ("lr", lr), ("grad_norm", grad_norm)):
+        match = next((value for tag, value in training.items() if _fits(tag, patterns)), None)
+        if match is not None:
+            found[name] = match
+    for tag, value in training.items():
+        if tag.endswith(("tokens_per_s", "samples_per_s", "tokens_per_second", "samples_per_second")):
+            found[tag.rpartition("/")[2]] = value
+            break
+    return found
+
+
+def _fits(tag: str, patterns: Iterable[str]) -> bool:
+    return any(re.search(pattern, tag) for pattern in patterns)
 
 
 class ProgressWriter:

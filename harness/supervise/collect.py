@@ -1,0 +1,107 @@
+"""Collects the facts of one run into its out-dir while they can be had."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from harness.launch.base import Exit
+from harness.launch.local import LocalLauncher
+from harness.metrics.collector import Latest, MetricCollector
+from harness.probe.reader import read_probe
+from harness.record import outdir
+from harness.record.journal import Journal
+from harness.record.store import MetricStore
+from harness.supervise.log import LogWriter
+from harness.supervise.preflight import Plan
+from harness.watch.progress import Snapshot, pick_values
+
+
+class Collection:
+    """Everything that is written down about one launch, apart from the lifecycle itself."""
+
+    def __init__(self, plan: Plan, journal: Journal, launcher: LocalLauncher) -> None:
+        self.plan = plan
+        self.journal = journal
+        self.launcher = launcher
+        out_dir = plan.spec.out_dir
+        self.log = LogWriter(out_dir / outdir.TRAIN_LOG, plan.redactor.stream())
+        self.store = MetricStore.create(out_dir / outdir.METRICS_DB)
+        self.metrics = MetricCollector(
+            self.store, [Path(root) for root in plan.facts.metric_roots],
+            eval_tag_patterns=plan.facts.eval_tags, out_dir=out_dir, run_pids=launcher.pids,
+        )
+        self._launched_at = 0.0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Collection:
+        """Take stock of what is there before the launch."""
+        found = self.metrics.inventory()
+        self.journal.write("inventory", files=len(found), roots=list(self.plan.facts.metric_roots),
+                           newest=[{"path": item.path, "size": item.size, "inode": item.inode} for item in found[:50]])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.log.close()
+        self.store.close()
+
+    def launched(self, moment: float) -> None:
+        """The job was started; `moment` in seconds since the epoch."""
+        self._launched_at = moment
+        self._began = time.monotonic()
+
+    def take_output(self, wait_s: float = 0.0) -> None:
+        """What the job printed, into train.log."""
+        while data := self.launcher.read_output(wait_s):
+            self.log.feed(data)
+            wait_s = 0.0
+
+    def poll(self) -> int:
+        """Read new metric events; how many."""
+        return self.metrics.poll(now=time.time(), launched_at=self._launched_at)
+
+    def completed_steps(self) -> int:
+        """Completed steps by the newest metric point, 0 while there is none."""
+        newest = self._newest()
+        return 0 if newest is None else newest.step + (1 if self.plan.facts.step_base == 0 else 0)
+
+    def _newest(self) -> Latest | None:
+        return max(self.metrics.latest.values(), key=lambda latest: latest.step, default=None)
+
+    def snapshot(self) -> Snapshot:
+        """The run as a progress line shows it."""
+        if not self.metrics.latest:
+            return Snapshot()
+        facts, spec = self.plan.facts, self.plan.spec
+        values = {tag: latest.value for (_, tag), latest in sorted(self.metrics.latest.items(), reverse=True)}
+        return Snapshot(step=self.completed_steps(), total=spec.max_steps or facts.target_steps,
+                        values=pick_values(values, loss=facts.loss_tags, evaluation=facts.eval_tags, lr=facts.lr_tags,
+                                           grad_norm=facts.grad_norm_tags))
+
+    def finish(self, ended: Exit, started: float) -> None:
+        """The last look at every source, and what the supervisor itself cost."""
+        self.log.close()
+        sources = self.metrics.finish(now=time.time(), launched_at=self._launched_at)
+        out_dir = self.plan.spec.out_dir
+        self.journal.write("sources", sources=[
+            {**source.to_json(), "path": outdir.relative(out_dir, source.path)} for source in sources],
+            problems=[problem.message for problem in self.metrics.problems])
+        self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
+                           bytes=self.log.received, lost_bytes=self.log.lost)
+        self.journal.write("probe", facts=read_probe(out_dir / outdir.PROBE_DIR).to_json())
+        self._overhead()
+
+    def _overhead(self) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self.journal.write(
+            "overhead", supervisor_cpu_s=round(usage.ru_utime + usage.ru_stime, 3),
+            supervisor_rss_bytes=psutil.Process(os.getpid()).memory_info().rss,
+            supervisor_peak_rss_bytes=usage.ru_maxrss * 1024, wall_added_s=None,
+        )

@@ -1,0 +1,61 @@
+"""train.log: the trainer's output as it came, known secrets masked as they stream."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from harness.record.redaction import StreamRedactor
+
+TAIL_BYTES = 64 << 10
+_EXCEPTION = re.compile(rb"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)[\w.]*(?::.*)?)$", re.M)
+_TRACEBACK = b"Traceback (most recent call last):"
+
+
+class LogWriter:
+    """Writes what is fed; a full disk loses bytes, which are counted, and stops nothing."""
+
+    def __init__(self, path: Path, stream: StreamRedactor) -> None:
+        self.path = path
+        self.received = 0
+        """Bytes that the job printed."""
+        self.lost = 0
+        """Bytes that could not be written."""
+        self._stream = stream
+        self._handle: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def feed(self, data: bytes) -> None:
+        """Output of the job."""
+        self.received += len(data)
+        self._write(self._stream.feed(data))
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._handle is not None:
+            try:
+                view = view[os.write(self._handle, view):]
+            except OSError:
+                self.lost += len(view)
+                return
+
+    def close(self) -> None:
+        """Write what was held back; idempotent."""
+        if self._handle is not None:
+            self._write(self._stream.flush())
+            os.close(self._handle)
+            self._handle = None
+
+    def last_exception(self) -> str | None:
+        """The exception that the log's last traceback ends with, when only little follows it."""
+        try:
+            with self.path.open("rb") as handle:
+                handle.seek(max(0, handle.seek(0, os.SEEK_END) - TAIL_BYTES))
+                tail = handle.read()
+        except OSError:
+            return None
+        _, found, after = tail.rpartition(_TRACEBACK)
+        if not found:
+            return None
+        match = _EXCEPTION.search(after)
+        return match.group(1).decode("utf-8", "replace")[:500] if match else "an exception without a readable type"
