@@ -188,6 +188,7 @@ class TensorBoardReader(TailedFile):
             digest.update(piece)
             left -= len(piece)
         footer = file.read(_FOOTER)
+        digest.update(footer)
         if int.from_bytes(footer, "little") != (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF:
             self._end("bad-crc", self.offset, "the checksum of an oversized record does not fit; reading ends here")
             return False
@@ -277,7 +278,10 @@ class TensorBoardReader(TailedFile):
         if which == "simple_value":
             return float(value.simple_value)
         if which == "tensor" and self._plugins.get(value.tag, "") in ("", _SCALARS):
-            return tensor_scalar(value.tensor)
+            number = tensor_scalar(value.tensor)
+            if number is not None:
+                self._plugins.setdefault(value.tag, _SCALARS)  # once a scalar, always one: templates rely on it
+            return number
         return None
 
     def _index_of(self, tag: str) -> int:
