@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from harness.command.model import TrainingCommand
+from harness.command.parse import parse_command
 from harness.frameworks.areno import ArenoAdapter
 from harness.frameworks.base import FrameworkFacts, Preparation
 from harness.judge.observe import observe
@@ -24,15 +24,8 @@ TRAIN = "areno train --ckpt tiny --dataset-path data.jsonl"
 
 
 def parsed(text: str) -> TrainingCommand:
-    """A command taken apart as far as the adapter looks at it."""
-    argv = tuple(shlex.split(text))
-    module = argv[argv.index("-m") + 1] if "-m" in argv else None
-    names = [index for index, word in enumerate(argv) if Path(word).name == "areno"]
-    start = argv.index("-m") + 2 if module else names[0] + 1 if names else 1
-    return TrainingCommand(
-        text=text, env_assignments=(), argv=argv, program=argv[0], entrypoint=None, module=module,
-        script_args=argv[start:],
-    )
+    """A command taken apart where none of its paths exist."""
+    return parse_command(text, Path("/absent"))
 
 
 def run_spec(workdir: Path, **changes: object) -> RunSpec:
@@ -67,6 +60,8 @@ def codes(preparation: Preparation) -> set[str]:
         "/opt/env/bin/areno train",
         "uv run areno train",
         "python /opt/env/bin/areno train",
+        "timeout 60 areno train",
+        "MLX_DISABLE_COMPILE=1 areno train",
         "python -m areno.cli.main train",
         "python -m areno.cli.train --algo sft",
         "areno serve --model m",
