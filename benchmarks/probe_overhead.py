@@ -2,11 +2,11 @@
 
     python benchmarks/probe_overhead.py [--pairs 3] [--blocks 30] [--steps 25]
 
-Each pair is two interpreters, one with the probe, that train the bundled tiny_lm at the same time but in turns:
+Each pair is two interpreters, one with the probe, that train the bundled tiny_lm side by side, in turns:
 a block of steps here, a block there, in alternating order, so that a slow moment of the machine meets both.
 Printed are the median over all blocks of (time with / time without), a bootstrap 95% interval of it and the
-milliseconds per step; with `--control` the same for pairs in which neither has the probe. The last line is the
-probe's own time: steps of an optimizer that does nothing, with the probe less without.
+milliseconds per step; with `--control` the same for pairs in which neither has the probe. The last line is
+the probe's own time: steps of an optimizer that does nothing, with the probe less without.
 """
 
 from __future__ import annotations

@@ -1,0 +1,641 @@
+"""Small real training programs with one known fault each, and healthy ones: `controls.py --mode NAME`.
+
+They share a loop of 25 full-batch steps on a tiny regression (torch, one thread), print `step=N loss=...
+lr=... grad_norm=...` per logged step, write TensorBoard events to --log-dir (train/loss, train/lr, train/grad_norm)
+and, with --save-dir, safetensors checkpoints `step_NNNNNN` at the start, every 10 steps and at the end.
+Steps are completed steps, counted from 1. What lives on by itself ends after --forever-s.
+
+| mode | healthy | what it does |
+| --- | --- | --- |
+| no-steps | no | exits 0 without a step |
+| prints-only | no | prints steps, logs nothing and trains nothing |
+| logs-only | no | logs a plausible loss and makes an optimizer, trains nothing |
+| no-optimizer-step | no | forward and backward, but never optimizer.step |
+| one-short | no | ends one step before --max-steps with exit 0 |
+| nan-middle | no | the loss is NaN at one middle step, finite before and after |
+| nan-grad-norm | no | the gradient norm is NaN at one middle step, losses and weights are finite |
+| inf-last-grad | no | the gradient norm is inf at the last step, losses and weights are finite |
+| nan-weights | no | the last checkpoint holds NaN, everything logged is finite |
+| lr-zero | no | the learning rate is 0 throughout |
+| frozen | no | no parameter requires a gradient; the optimizer steps, the loss is constant |
+| decay-only | no | gradients are exactly zero; AdamW's weight decay alone moves the weights |
+| old-events-copied | no | copies --old-events into the log directory, trains nothing |
+| no-scalars | no | trains and saves, but logs no scalar |
+| resume-finished | no | finds nothing to do, exits 0 without a step |
+| killed | no | kills itself with SIGKILL in the middle |
+| hang | no | stops stepping in the middle and prints heartbeats; ignores SIGTERM with --ignore-term |
+| heartbeat | no | prints heartbeats from the start and never steps |
+| crash-window | no | raises after a second, before any step |
+| half-record | no | ends by os._exit(1) in the middle, with half a record at the end of its event file |
+| exception-exit-0 | no | an exception ends the loop half way, is printed, and the exit code is 0 |
+| ignore-term | no | trains on without end and ignores SIGTERM |
+| straggler | yes | trains, and leaves a daemon that holds the stdout pipe |
+| plain | yes | trains |
+| log-every-10 | yes | logs steps 10 and 20 of 25 |
+| resumed-at-1000 | yes | steps 1001 to 1025, with a start checkpoint step_001000 |
+| warmup-lr-zero | yes | the learning rate is 0 at the first step only |
+| grad-accum | yes | four backward passes per step |
+| upload-after-exit | yes | a child finishes the last checkpoint 3 s after the exit code 0 |
+| late-files | yes | the event file appears in the log directory only at the end |
+| own-tags | yes | logs obj/total, obj/rate and obj/norm instead of the usual tags |
+| two-optimizers | yes | one optimizer per half of the parameters |
+| scaler-skips | yes | GradScaler skips the first two steps, whose gradient norm is logged as inf |
+| zero-based | yes | logs steps from 0 to 24; checkpoints count from 1 |
+| jsonl | yes | writes metrics.jsonl instead of TensorBoard events |
+| no-torch | yes | a numpy model with its own SGD; metrics.jsonl and safetensors checkpoints |
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+NUM_STEPS = 25
+SAVE_EVERY = 10
+UPLOAD_S = 3.0
+MODES: dict[str, type[Program]] = {}
+
+
+class Program:
+    """What every mode is: `run` does it and returns the exit code. A subclass is a mode, by its own name."""
+
+    mode = ""
+    healthy = False
+    start_step = 0
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__name__.startswith("_"):
+            cls.mode = re.sub(r"(?<=.)(?=[A-Z])|(?<=[a-z])(?=[0-9])", "-", cls.__name__).lower()
+            MODES[cls.mode] = cls
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.last_step = self.start_step + NUM_STEPS if args.max_steps is None else args.max_steps
+
+    @property
+    def middle_step(self) -> int:
+        """The step at which things go wrong half way."""
+        return (self.start_step + self.last_step) // 2
+
+    def run(self) -> int:
+        """Do it."""
+        raise NotImplementedError
+
+    def print_step(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        """The line of a step."""
+        print(f"step={step} loss={loss:.6f} lr={lr:g} grad_norm={grad_norm:.6g}", flush=True)
+
+    def beat(self) -> None:
+        """Print heartbeats until the end of all patience."""
+        for index in range(math.ceil(self.args.forever_s / 0.1)):
+            print(f"heartbeat {index}", flush=True)
+            time.sleep(0.1)
+
+
+class Events:
+    """TensorBoard events, flushed at every step; nothing without a directory."""
+
+    def __init__(self, log_dir: Path | None) -> None:
+        self.writer = None
+        if log_dir is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(log_dir))
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """Scalars of a step by tag."""
+        if self.writer is not None:
+            for tag, value in values.items():
+                self.writer.add_scalar(tag, value, step)
+            self.writer.flush()
+
+    def close(self) -> None:
+        """End the file."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+class JsonLines:
+    """metrics.jsonl, a line per step."""
+
+    def __init__(self, log_dir: Path | None) -> None:
+        self.path = None if log_dir is None else log_dir / "metrics.jsonl"
+        if log_dir is not None:
+            log_dir.mkdir(parents=True, exist_ok=True)
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """One line; the tags lose their prefix."""
+        if self.path is not None:
+            plain = {tag.rpartition("/")[2]: value for tag, value in values.items()}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, **plain, "time": time.time()}) + "\n")
+
+    def close(self) -> None:
+        """Nothing is buffered."""
+
+
+class _Training(Program):
+    """The shared loop; a mode overrides the one part that makes it what it is."""
+
+    tags = ("train/loss", "train/lr", "train/grad_norm")
+    sink: type[Events] | type[JsonLines] = Events
+    log_every = 1
+    first_logged = 1
+    num_accumulated = 1
+    lr = 0.01
+
+    def run(self) -> int:
+        self.set_up()
+        self.log = self.sink(self.log_dir())
+        self.save(self.start_step)
+        for step in range(self.start_step + 1, self.end_step() + 1):
+            self.before_step(step)
+            loss, grad_norm = self.train_step(step)
+            if step % self.log_every == 0:
+                self.record(step, loss, self.lr_at(step), grad_norm)
+            if step % SAVE_EVERY == 0 or step == self.last_step:
+                self.save(step)
+            time.sleep(self.args.step_delay_s)
+        self.log.close()
+        self.after_training()
+        return 0
+
+    def set_up(self) -> None:
+        """Model, data and optimizers."""
+        import torch
+
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self.torch = torch
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+        self.inputs = torch.randn(64, 8)
+        self.targets = self.inputs.sum(dim=1, keepdim=True).sin()
+        self.optimizers = self.make_optimizers()
+
+    def make_optimizers(self) -> list[Any]:
+        """Optimizers that step together."""
+        return [self.torch.optim.AdamW(self.model.parameters(), lr=self.lr_at(1))]
+
+    def log_dir(self) -> Path | None:
+        """Where the metrics are written while training."""
+        return self.args.log_dir
+
+    def end_step(self) -> int:
+        """The last step that is done."""
+        return self.last_step
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of a step."""
+        return self.lr
+
+    def before_step(self, step: int) -> None:
+        """What happens before a step."""
+
+    def train_step(self, step: int) -> tuple[float, float]:
+        """One step; its loss and the norm of its gradient."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = self.lr_at(step)
+        total = 0.0
+        for _ in range(self.num_accumulated):
+            loss = self.loss(step) / self.num_accumulated
+            self.backward(loss)
+            total += loss.item()
+        self.change_gradients(step)
+        grad_norm = self.grad_norm()
+        self.mend_gradients()
+        self.apply()
+        return total, grad_norm
+
+    def loss(self, step: int) -> Any:
+        """Mean squared error of the whole data."""
+        return (self.model(self.inputs) - self.targets).square().mean()
+
+    def backward(self, loss: Any) -> None:
+        """Gradients of a loss."""
+        loss.backward()
+
+    def change_gradients(self, step: int) -> None:
+        """What a mode does to the gradients."""
+
+    def grad_norm(self) -> float:
+        """Euclidean norm of all gradients."""
+        grads = [p.grad.flatten() for p in self.model.parameters() if p.grad is not None]
+        return self.torch.cat(grads).norm().item() if grads else 0.0
+
+    def mend_gradients(self) -> None:
+        """Non-finite gradients become zero, so that the weights stay finite."""
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
+
+    def apply(self) -> None:
+        """Step the optimizers."""
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        """Print and log a step under its shown number."""
+        shown = step - 1 + self.first_logged
+        self.print_step(shown, loss, lr, grad_norm)
+        self.log.add(shown, dict(zip(self.tags, (loss, lr, grad_norm), strict=True)))
+
+    def weights(self, step: int) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def save(self, step: int) -> None:
+        """A checkpoint, renamed into place."""
+        if self.args.save_dir is not None:
+            from safetensors.torch import save_file
+
+            partial, target = partial_checkpoint(self.args.save_dir, step, self.last_step)
+            save_file(self.weights(step), partial / "model.safetensors")
+            publish(partial, target)
+
+    def after_training(self) -> None:
+        """What happens between the last step and the exit."""
+
+
+def partial_checkpoint(save_dir: Path, step: int, max_steps: int) -> tuple[Path, Path]:
+    """A new directory for a checkpoint with its trainer_state.json, and the name that it is to have."""
+    target = save_dir / f"step_{step:06d}"
+    partial = save_dir / f".{target.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    state = {"global_step": step, "max_steps": max_steps, "epoch": float(step)}
+    (partial / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+    return partial, target
+
+
+def publish(partial: Path, target: Path) -> None:
+    """Rename a checkpoint into place, over one of an earlier run."""
+    shutil.rmtree(target, ignore_errors=True)
+    partial.replace(target)
+
+
+# Broken: nothing is trained
+
+
+class NoSteps(Program):
+    def run(self) -> int:
+        print("training finished", flush=True)
+        return 0
+
+
+class PrintsOnly(Program):
+    def run(self) -> int:
+        for step in range(1, self.last_step + 1):
+            self.print_step(step, 2.0 / step, 0.01, 1.0 / step)
+            time.sleep(self.args.step_delay_s)
+        return 0
+
+
+class LogsOnly(_Training):
+    def train_step(self, step: int) -> tuple[float, float]:
+        return 0.1 + 1.9 * math.exp(-step / 10) + 0.02 * math.sin(7 * step), 0.5 / step
+
+
+class NoOptimizerStep(_Training):
+    def apply(self) -> None:
+        pass
+
+
+class OldEventsCopied(Program):
+    def run(self) -> int:
+        self.args.log_dir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.args.old_events, self.args.log_dir / self.args.old_events.name)
+        print("training finished", flush=True)
+        return 0
+
+
+class ResumeFinished(Program):
+    def run(self) -> int:
+        print(f"resumed at step {self.last_step} of {self.last_step}: nothing to do", flush=True)
+        return 0
+
+
+class Heartbeat(Program):
+    def run(self) -> int:
+        self.beat()
+        return 0
+
+
+class CrashWindow(Program):
+    def run(self) -> int:
+        time.sleep(1.0)
+        raise RuntimeError("the data set is not there")
+
+
+# Broken: trained, but wrong
+
+
+class OneShort(_Training):
+    def end_step(self) -> int:
+        return self.last_step - 1
+
+
+class NanMiddle(_Training):
+    def loss(self, step: int) -> Any:
+        loss = super().loss(step)
+        return loss * math.nan if step == self.middle_step else loss
+
+
+class NanGradNorm(_Training):
+    def change_gradients(self, step: int) -> None:
+        if step == self.middle_step:
+            self.model[0].bias.grad[0] = math.nan
+
+
+class InfLastGrad(_Training):
+    def change_gradients(self, step: int) -> None:
+        if step == self.last_step:
+            self.model[0].bias.grad[0] = math.inf
+
+
+class NanWeights(_Training):
+    def weights(self, step: int) -> dict[str, Any]:
+        weights = super().weights(step)
+        if step == self.last_step:
+            weights["0.weight"][3, 2] = math.nan
+        return weights
+
+
+class LrZero(_Training):
+    lr = 0.0
+
+
+class Frozen(_Training):
+    def make_optimizers(self) -> list[Any]:
+        self.model.requires_grad_(False)
+        return super().make_optimizers()
+
+    def backward(self, loss: Any) -> None:
+        pass
+
+
+class DecayOnly(_Training):
+    def make_optimizers(self) -> list[Any]:
+        return [self.torch.optim.AdamW(self.model.parameters(), lr=self.lr, weight_decay=0.1)]
+
+    def backward(self, loss: Any) -> None:
+        (loss * 0.0).backward()
+
+
+class NoScalars(_Training):
+    def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        pass
+
+
+# Broken: does not end well
+
+
+class Killed(_Training):
+    def before_step(self, step: int) -> None:
+        if step == self.middle_step + 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hang(_Training):
+    def before_step(self, step: int) -> None:
+        if step == self.middle_step + 1:
+            self.beat()
+            sys.exit(1)
+
+
+class HalfRecord(_Training):
+    def before_step(self, step: int) -> None:
+        if step == self.middle_step + 1:
+            self.log.close()
+            for path in [] if self.args.log_dir is None else self.args.log_dir.glob("*tfevents*"):
+                whole = path.read_bytes()
+                with path.open("ab") as file:
+                    file.write(whole[: (12 + int.from_bytes(whole[:8], "little") + 4) // 2])
+            os._exit(1)
+
+
+class ExceptionExit0(_Training):
+    def before_step(self, step: int) -> None:
+        if step == self.middle_step + 1:
+            raise RuntimeError("the loader's worker died")
+
+    def run(self) -> int:
+        try:
+            return super().run()
+        except RuntimeError:
+            traceback.print_exc()
+            return 0
+
+
+class IgnoreTerm(_Training):
+    def end_step(self) -> int:
+        return sys.maxsize
+
+    def before_step(self, step: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.started = getattr(self, "started", time.monotonic())
+        if time.monotonic() - self.started > self.args.forever_s:
+            sys.exit(1)
+        time.sleep(0.01)
+
+
+# Healthy
+
+
+class Plain(_Training):
+    healthy = True
+
+
+class Straggler(_Training):
+    healthy = True
+
+    def after_training(self) -> None:
+        sys.stdout.flush()
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        os.setsid()
+        sleep = [sys.executable, "-S", "-c", f"import time; time.sleep({self.args.forever_s})"]
+        print(f"straggler pid={subprocess.Popen(sleep).pid}", flush=True)
+        os._exit(0)
+
+
+class LogEvery10(_Training):
+    healthy = True
+    log_every = 10
+
+
+class ResumedAt1000(_Training):
+    healthy = True
+    start_step = 1000
+
+
+class WarmupLrZero(_Training):
+    healthy = True
+
+    def lr_at(self, step: int) -> float:
+        return self.lr * min(1.0, (step - 1) / 5)
+
+
+class GradAccum(_Training):
+    healthy = True
+    num_accumulated = 4
+
+
+class UploadAfterExit(_Training):
+    healthy = True
+
+    def save(self, step: int) -> None:
+        super().save(step)
+        if step == self.last_step:
+            self.upload(step)
+
+    def upload(self, step: int) -> None:
+        """Take the checkpoint away again and leave it to a child to bring it back."""
+        rename = "pass"
+        if self.args.save_dir is not None:
+            target = self.args.save_dir / f"step_{step:06d}"
+            uploading = target.with_name(f".{target.name}.uploading")
+            shutil.rmtree(uploading, ignore_errors=True)
+            target.replace(uploading)
+            rename = f"os.replace({str(uploading)!r}, {str(target)!r})"
+        code = f"import os, time; time.sleep({UPLOAD_S}); {rename}; print('upload finished', flush=True)"
+        subprocess.Popen([sys.executable, "-S", "-c", code])
+
+
+class LateFiles(_Training):
+    healthy = True
+
+    def log_dir(self) -> Path | None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="late-files-"))
+        return self.scratch
+
+    def after_training(self) -> None:
+        if self.args.log_dir is not None:
+            shutil.copytree(self.scratch, self.args.log_dir, dirs_exist_ok=True)
+        shutil.rmtree(self.scratch)
+
+
+class OwnTags(_Training):
+    healthy = True
+    tags = ("obj/total", "obj/rate", "obj/norm")
+
+
+class TwoOptimizers(_Training):
+    healthy = True
+
+    def make_optimizers(self) -> list[Any]:
+        first, _, second = self.model
+        make = self.torch.optim.AdamW
+        return [make(first.parameters(), lr=self.lr), make(second.parameters(), lr=self.lr)]
+
+
+class ScalerSkips(_Training):
+    healthy = True
+
+    def make_optimizers(self) -> list[Any]:
+        self.scaler = self.torch.amp.GradScaler("cpu")
+        return super().make_optimizers()
+
+    def change_gradients(self, step: int) -> None:
+        """The overflow of a half-precision sum, which float32 does not have."""
+        if step <= 2:
+            self.model[0].bias.grad[0] = math.inf
+
+    def backward(self, loss: Any) -> None:
+        self.scaler.scale(loss).backward()
+
+    def grad_norm(self) -> float:
+        self.scaler.unscale_(self.optimizers[0])
+        return super().grad_norm()
+
+    def mend_gradients(self) -> None:
+        pass
+
+    def apply(self) -> None:
+        self.scaler.step(self.optimizers[0])
+        self.scaler.update()
+
+
+class ZeroBased(_Training):
+    healthy = True
+    first_logged = 0
+
+
+class Jsonl(_Training):
+    healthy = True
+    sink = JsonLines
+
+
+class NoTorch(_Training):
+    healthy = True
+    sink = JsonLines
+
+    def set_up(self) -> None:
+        import numpy as np
+
+        random = np.random.default_rng(0)
+        self.np = np
+        self.inputs = random.normal(size=(64, 8)).astype(np.float32)
+        self.targets = self.inputs @ np.arange(8, dtype=np.float32)
+        self.weight = np.zeros(8, dtype=np.float32)
+
+    def train_step(self, step: int) -> tuple[float, float]:
+        error = self.inputs @ self.weight - self.targets
+        gradient = 2 * self.inputs.T @ error / len(error)
+        self.weight -= self.lr_at(step) * gradient
+        return float((error**2).mean()), float(self.np.linalg.norm(gradient))
+
+    def save(self, step: int) -> None:
+        if self.args.save_dir is not None:
+            from safetensors.numpy import save_file
+
+            partial, target = partial_checkpoint(self.args.save_dir, step, self.last_step)
+            save_file({"weight": self.weight}, partial / "model.safetensors")
+            publish(partial, target)
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    """The command line, with what a mode needs checked."""
+    parser = argparse.ArgumentParser(prog="controls.py", allow_abbrev=False)
+    parser.add_argument("--mode", required=True, choices=sorted(MODES))
+    parser.add_argument("--max-steps", type=int, help=f"last step (default {NUM_STEPS} after the start)")
+    parser.add_argument("--log-dir", type=Path)
+    parser.add_argument("--save-dir", type=Path)
+    parser.add_argument("--old-events", type=Path, help="event file that old-events-copied copies")
+    parser.add_argument("--ignore-term", action="store_true", help="ignore SIGTERM")
+    parser.add_argument("--step-delay-s", type=float, default=0.0, help="pause after every step")
+    parser.add_argument("--forever-s", type=float, default=300.0, help="end of what would go on without end")
+    args = parser.parse_args(argv)
+    if args.max_steps is not None and args.max_steps <= MODES[args.mode].start_step:
+        parser.error(f"--max-steps: {args.mode} starts at step {MODES[args.mode].start_step}")
+    if args.mode == "old-events-copied" and (args.old_events is None or args.log_dir is None):
+        parser.error("old-events-copied needs --old-events and --log-dir")
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a mode; the exit code."""
+    args = parse_args(argv)
+    if args.ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return MODES[args.mode](args).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
