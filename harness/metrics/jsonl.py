@@ -98,7 +98,7 @@ class JsonlReader(TailedFile):
                     self._report_once("oversized", position, f"more than {MAX_TAGS} tags; the rest is left out")
                     continue
                 index = self._tag_index[tag] = len(self.tags)
-                self.tags.append(tag)
+                self.tags.append(tag.encode("utf-8", "backslashreplace").decode())  # lone surrogates cannot be stored
             columns.tag.append(index)
             columns.step.append(step)
             columns.value.append(value)
@@ -175,7 +175,7 @@ def _number(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     return _WORDS.get(value.strip().lower().removeprefix("+")) if isinstance(value, str) else None
 
 
