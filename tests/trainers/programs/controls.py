@@ -1,9 +1,9 @@
 """Small real training programs with one known fault each, and healthy ones: `controls.py --mode NAME`.
 
 They share a loop of 25 full-batch steps on a tiny regression (torch, one thread), print `step=N loss=...
-lr=... grad_norm=...` per logged step, write TensorBoard events to --log-dir (train/loss, train/lr, train/grad_norm)
-and, with --save-dir, safetensors checkpoints `step_NNNNNN` at the start, every 10 steps and at the end.
-Steps are completed steps, counted from 1. What lives on by itself ends after --forever-s.
+lr=... grad_norm=...` per logged step, write TensorBoard events to --log-dir (train/loss, train/lr,
+train/grad_norm) and, with --save-dir, safetensors checkpoints `step_NNNNNN` at the start, every 10 steps and
+at the end. Steps are completed steps, counted from 1. What lives on by itself ends after --forever-s.
 
 | mode | healthy | what it does |
 | --- | --- | --- |
