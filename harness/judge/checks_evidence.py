@@ -65,9 +65,9 @@ def check_weights(seen: Observation) -> Check:
     if weights.nonfinite:
         return failed(name, Reason.WEIGHTS_NOT_FINITE, expected, ", ".join(weights.nonfinite[:3]),
                       f"{len(weights.nonfinite)} tensor(s) hold NaN or infinite values")
-    if weights.unreadable:
-        return failed(name, Reason.CHECKPOINT_UNREADABLE, expected, weights.unreadable[0],
-                      f"{len(weights.unreadable)} checkpoint(s) cannot be read")
+    if weights.newest_damage:
+        return failed(name, Reason.CHECKPOINT_UNREADABLE, expected, weights.newest_damage,
+                      "the newest checkpoint is not whole")
     if weights.found == 0:
         if seen.facts is not None and seen.facts.checkpoint_asked:
             return unproven(name, Reason.CHECKPOINT_MISSING, expected, "no checkpoint",
@@ -76,12 +76,13 @@ def check_weights(seen: Observation) -> Check:
     if not weights.compared:
         if weights.not_inspected == weights.found:
             return not_applicable(name, "the checkpoints are in a format that is not inspected")
-        return not_applicable(name, f"{weights.found} checkpoint(s), finite, and no start to compare them with")
-    if not weights.changed_tensors:
-        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"equal to {weights.start}", "no element changed")
-    if weights.decay_only:
-        return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, "changed by one common factor",
+        return not_applicable(name, f"saved weights are finite and not compared: {weights.why_not_compared}")
+    if weights.change == "decay-only":
+        return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, f"{weights.start} times one factor",
                       "only weight decay moved the weights")
+    if not weights.learnt:
+        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.change} against {weights.start}",
+                      "no trained tensor differs from the start")
     return passed(name, expected, f"{weights.changed_tensors} tensor(s) changed from {weights.start}")
 
 

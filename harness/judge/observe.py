@@ -19,24 +19,32 @@ CADENCE_SAMPLE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSeen:
-    """What the checkpoints of this run show; see checkpoints.inspect for how it was looked at."""
+    """What the checkpoints of this run show; checkpoints.inspect says how they were looked at."""
 
     found: int = 0
+    not_inspected: int = 0
     last_step: int | None = None
     steps: tuple[int, ...] = ()
+    """Steps of the checkpoints that are not damaged, rising."""
     nonfinite: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    not_inspected: int = 0
-    compared: bool = False
+    newest_damage: str | None = None
+    """What is wrong with the newest checkpoint, None when it is whole."""
     start: str | None = None
+    change: str | None = None
+    """Comparison.kind of the last whole checkpoint against the start; None when there was no start."""
     changed_tensors: int = 0
     max_abs_change: float | None = None
-    decay_only: bool = False
+    why_not_compared: str | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether there was a start to compare with."""
+        return self.change is not None
 
     @property
     def learnt(self) -> bool:
-        """Whether the weights differ from the start by more than weight decay, a cast or a resize."""
-        return self.compared and self.changed_tensors > 0 and not self.decay_only
+        """Whether the weights differ from the start by more than decay, a cast, a resize or BatchNorm statistics."""
+        return self.change == "changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,4 +268,21 @@ def _probe(record: RunRecord) -> ProbeSeen:
 
 
 def _weights(record: RunRecord) -> WeightsSeen:
-    return WeightsSeen()
+    facts: dict[str, Any] = record.fact("checkpoints", "facts", {}) or {}
+    items = [item for item in facts.get("checkpoints", []) if isinstance(item, dict)]
+    change = facts.get("change") or {}
+    comparison = change.get("comparison") or {}
+    newest = items[-1] if items else {}
+    return WeightsSeen(
+        found=len(items),
+        not_inspected=sum(item.get("status") == "not-inspected" for item in items),
+        last_step=facts.get("last_step"),
+        steps=tuple(sorted({item["step"] for item in items
+                            if isinstance(item.get("step"), int) and item.get("status") != "damaged"})),
+        nonfinite=tuple(f"{item.get('path')}: {name}" for item in items for name in item.get("nonfinite", [])),
+        newest_damage=f"{newest.get('path')}: {'; '.join(newest.get('problems', []))}"
+        if newest.get("status") == "damaged" else None,
+        start=change.get("start"), change=change.get("kind"),
+        changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
+        why_not_compared=facts.get("why_not_compared"),
+    )

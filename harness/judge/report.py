@@ -62,7 +62,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "total_epochs": epochs,
         "final_metrics": {tag.tag: tag.last_value for tag in seen.tags if tag.fresh_points and not tag.run}
         or {f"{tag.run}:{tag.tag}": tag.last_value for tag in seen.tags if tag.fresh_points},
-        "best_checkpoint": checkpoints[-1]["path"] if checkpoints else None,
+        "best_checkpoint": _best_checkpoint(record),
         "all_checkpoints": checkpoints,
         "training_duration_seconds": duration,
         "babysit_training_ref": None,
@@ -213,6 +213,12 @@ def _checkpoints(record: RunRecord) -> list[dict[str, Any]]:
     facts = record.fact("checkpoints", "facts", {}) or {}
     return [{"path": item.get("path"), "step": item.get("step"), "metrics": {}}
             for item in facts.get("checkpoints", [])]
+
+
+def _best_checkpoint(record: RunRecord) -> str | None:
+    """The most recent whole one."""
+    latest = (record.fact("checkpoints", "facts", {}) or {}).get("latest")
+    return None if latest is None else outdir.relative(record.spec.out_dir, latest)
 
 
 def _last_value(seen: Observation, names: tuple[str, ...]) -> float | None:

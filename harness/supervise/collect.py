@@ -10,7 +10,8 @@ from types import TracebackType
 
 import psutil
 
-from harness.launch.base import Exit
+from harness.checkpoints.inspect import CheckpointSeen, inspect_run
+from harness.checkpoints.inventory import take_snapshot
 from harness.launch.local import LocalLauncher
 from harness.metrics.collector import Latest, MetricCollector
 from harness.probe.reader import read_probe
@@ -36,15 +37,20 @@ class Collection:
             self.store, [Path(root) for root in plan.facts.metric_roots],
             eval_tag_patterns=plan.facts.eval_tags, out_dir=out_dir, run_pids=launcher.pids,
         )
+        self.best: CheckpointSeen | None = None
+        """The most recent whole checkpoint, known after `finish`."""
         self._launched_at = 0.0
-        self._began = time.monotonic()
 
     def __enter__(self) -> Collection:
         """Take stock of what is there before the launch."""
         found = self.metrics.inventory()
         self.journal.write("inventory", files=len(found), roots=list(self.plan.facts.metric_roots),
                            newest=[{"path": item.path, "size": item.size, "inode": item.inode} for item in found[:50]])
+        self._saved_before = take_snapshot(self._checkpoint_roots())
         return self
+
+    def _checkpoint_roots(self) -> list[Path]:
+        return [Path(root) for root in self.plan.facts.checkpoint_roots]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -55,7 +61,6 @@ class Collection:
     def launched(self, moment: float) -> None:
         """The job was started; `moment` in seconds since the epoch."""
         self._launched_at = moment
-        self._began = time.monotonic()
 
     def take_output(self, wait_s: float = 0.0) -> None:
         """What the job printed, into train.log."""
@@ -85,7 +90,7 @@ class Collection:
                         values=pick_values(values, loss=facts.loss_tags, evaluation=facts.eval_tags, lr=facts.lr_tags,
                                            grad_norm=facts.grad_norm_tags))
 
-    def finish(self, ended: Exit, started: float) -> None:
+    def finish(self) -> None:
         """The last look at every source, and what the supervisor itself cost."""
         self.log.close()
         sources = self.metrics.finish(now=time.time(), launched_at=self._launched_at)
@@ -96,7 +101,20 @@ class Collection:
         self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
                            bytes=self.log.received, lost_bytes=self.log.lost)
         self.journal.write("probe", facts=read_probe(out_dir / outdir.PROBE_DIR).to_json())
+        self._inspect_checkpoints()
         self._overhead()
+
+    def _inspect_checkpoints(self) -> None:
+        start = self.plan.facts.start_weights
+        facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, Path(start) if start else None)
+        self.best = next((item for item in facts.checkpoints if item.path == facts.latest), None)
+        document = facts.to_json()
+        out_dir = self.plan.spec.out_dir
+        for item in document["checkpoints"]:
+            item["path"] = outdir.relative(out_dir, item["path"])
+            for file in item["files"]:
+                file["path"] = outdir.relative(out_dir, file["path"])
+        self.journal.write("checkpoints", facts=document)
 
     def _overhead(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -85,7 +85,9 @@ class Supervisor:
                 collection.launched(started)
                 ended = self._watch(plan, launcher, collection, handle, started)
                 self._drain(launcher, collection, ended)
-                collection.finish(ended, started)
+                collection.finish()
+                if collection.best is not None:
+                    self.progress.say(f"Best checkpoint: {collection.best.path} (step {collection.best.step})")
 
     def _watch(
         self, plan: Plan, launcher: LocalLauncher, collection: Collection, handle: Handle, started: float

@@ -66,7 +66,7 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     adapter, reason = detect(command, spec)
     say(f"Framework detected: {adapter.name} ({reason})")
     preparation = adapter.prepare(command, spec)
-    findings = (*command.findings, *validate(command, spec.workdir, environ), *preparation.findings)
+    findings = (*command.findings, *preparation.findings, *validate(command, spec.workdir, environ))
     completed = with_arguments(command, tuple(word for item in preparation.additions for word in item.words))
     for addition in preparation.additions:
         say(f"HP override: {addition.key}={redactor.text(addition.value)} ({redactor.text(addition.how)})")

@@ -1,0 +1,77 @@
+"""A trainer of the standard library alone: a line fitted by gradient descent, in a tenth of a second.
+
+It writes metrics.jsonl into --log-dir and safetensors checkpoints step_NNNNNN into --save-dir
+(https://huggingface.co/docs/safetensors: 8 bytes of header length, JSON header, little-endian data).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+
+
+def save(directory: Path, weights: list[float]) -> None:
+    """One float32 tensor `line` of shape [2]."""
+    directory.mkdir(parents=True, exist_ok=True)
+    header = json.dumps({"line": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    (directory / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(header)) + header + struct.pack("<2f", *weights))
+
+
+def main() -> None:
+    """Fit y = 2x + 1."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--max-steps", type=int, default=20)
+    parser.add_argument("--sleep", type=float, default=0.0, help="seconds a step")
+    parser.add_argument("--log-dir", type=Path, required=True)
+    parser.add_argument("--save-dir", type=Path)
+    parser.add_argument("--launches", type=Path, help="gets one line a launch")
+    parser.add_argument("--ignore-term", action="store_true")
+    parser.add_argument("--fail", action="store_true", help="raise before the first step")
+    parser.add_argument("--child", action="store_true", help="start a process that forks twice and lives on")
+    parser.add_argument("--print-env", default="", help="print this variable")
+    parser.add_argument("--hub-token", default="")
+    arguments = parser.parse_args()
+    if arguments.launches:
+        with arguments.launches.open("a") as handle:
+            handle.write(f"{os.getpid()}\n")
+    if arguments.ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if arguments.fail:
+        raise RuntimeError("told to fail")
+    if arguments.print_env:
+        print("variable", os.environ.get(arguments.print_env), "token", arguments.hub_token, flush=True)
+    if arguments.child and os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+    arguments.log_dir.mkdir(parents=True, exist_ok=True)
+    weights, rate, draw = [0.0, 0.0], 0.1, random.Random(0)
+    if arguments.save_dir:
+        save(arguments.save_dir / "step_000000", weights)
+    with (arguments.log_dir / "metrics.jsonl").open("a") as log:
+        for step in range(1, arguments.max_steps + 1):
+            x = draw.uniform(-1, 1)
+            error = weights[0] * x + weights[1] - (2 * x + 1)
+            gradient = [2 * error * x, 2 * error]
+            weights = [w - rate * g for w, g in zip(weights, gradient, strict=True)]
+            norm = (gradient[0] ** 2 + gradient[1] ** 2) ** 0.5
+            row = {"step": step, "loss": error**2, "lr": rate, "grad_norm": norm, "time": time.time()}
+            log.write(json.dumps(row) + "\n")
+            log.flush()
+            print(f"step={step} loss={error**2:.4f}", flush=True)
+            time.sleep(arguments.sleep)
+    if arguments.save_dir:
+        save(arguments.save_dir / f"step_{arguments.max_steps:06d}", weights)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
