@@ -235,7 +235,7 @@ class MetricCollector:
                 self._ignored.add((item.path, item.inode))
             if not verdict:
                 return
-        self._track(root, item.path, item.kind, first_offset)
+        self._track(root, item.path, item.kind, first_offset).reader.identity = identity
 
     def _is_untouched(self, item: Found) -> bool:
         before = self._before.get(item.path)

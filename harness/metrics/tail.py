@@ -27,7 +27,8 @@ class TailedFile:
         self.offset = 0
         """Where the next record begins."""
         self._digest = hashlib.sha256()
-        self._identity: tuple[int, int] | None = None
+        self.identity: tuple[int, int] | None = None
+        """(device, inode) of the file that is read; of whatever the first poll finds, where nobody set it."""
         self._size = 0
         self._tried = 0
         self._needed = 0
@@ -47,11 +48,6 @@ class TailedFile:
     def sha256(self) -> str:
         """Digest of the consumed range."""
         return self._digest.hexdigest()
-
-    @property
-    def identity(self) -> tuple[int, int] | None:
-        """(device, inode) of the file that is read; None before the first poll."""
-        return self._identity
 
     def problems(self, *, final: bool = False) -> list[SourceProblem]:
         """Damage so far; an unfinished record only when no more bytes will come."""
@@ -84,10 +80,10 @@ class TailedFile:
 
     def _has_news(self, status: os.stat_result, final: bool) -> bool:
         identity = status.st_dev, status.st_ino
-        if self._identity not in (None, identity):
+        if self.identity not in (None, identity):
             self._end("replaced", 0, "another file took its name")
             return False
-        self._identity = identity
+        self.identity = identity
         if status.st_size < self.offset:
             self._end("truncated", status.st_size, "the file became shorter than what was read of it")
             return False

@@ -1,0 +1,362 @@
+"""The collector: what counts as this run's, with real files and real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness.frameworks.base import EVAL_TAG_PATTERNS
+from harness.metrics import collector as collector_module
+from harness.metrics import discovery
+from harness.metrics.collector import MetricCollector, SourceFact
+from harness.metrics.discovery import kind_of
+from harness.metrics.ownership import writer_in_name
+from harness.record.store import MetricStore
+from harness.record.vocabulary import Phase, Standing
+
+from tests.unit.event_files import Event, scalar, session_start, version, write
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = 1_770_000_000.0
+
+
+@pytest.fixture
+def store() -> Iterator[MetricStore]:
+    """A store on no file."""
+    with MetricStore.temporary() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every poll looks at directories and processes again, so that tests need not sleep."""
+    monkeypatch.setattr(collector_module, "_WALK_GAP_S", 0.0)
+    monkeypatch.setattr(collector_module, "_WALK_COST_FACTOR", 0)
+
+
+def curve(tag: str, *steps: int, offset: float = 1.0) -> list[Event]:
+    """Events of one tag, `offset` seconds after the launch."""
+    return [scalar(tag, step, 2.0 - step / 100, LAUNCH + offset + step / 1000) for step in steps]
+
+
+def finish(collector: MetricCollector) -> dict[str, SourceFact]:
+    """Facts by file name."""
+    return {Path(fact.path).name: fact for fact in collector.finish(now=time.time(), launched_at=LAUNCH)}
+
+
+def test_new_file_counts_from_its_start(tmp_path: Path, store: MetricStore) -> None:
+    """A directory that does not exist before the launch; points arrive in polls."""
+    collector = MetricCollector(store, [tmp_path / "logs"])
+    assert collector.inventory() == []
+    path = write(tmp_path / "logs" / "events.out.tfevents.1770000000.vm.17.0", [version(LAUNCH), *curve("loss", 0, 1)])
+    assert collector.poll(now=LAUNCH + 1, launched_at=LAUNCH) == 2
+    write(path, curve("loss", 2), append=True)
+    assert collector.poll(now=LAUNCH + 2, launched_at=LAUNCH) == 1
+    assert collector.poll(now=LAUNCH + 3, launched_at=LAUNCH) == 0
+    (fact,) = finish(collector).values()
+    assert (fact.points, fact.first_step, fact.last_step, fact.ownership, fact.run) == (3, 0, 2, "own", "")
+    assert (fact.bytes_read, fact.first_offset, fact.still_there) == (path.stat().st_size, 0, True)
+    assert collector.latest["", "loss"].step == 2
+    (source,) = store.sources()
+    assert (source.node, source.writer, source.opened_at) == ("vm", "vm.17", LAUNCH)
+
+
+def test_old_file_does_not_count(tmp_path: Path, store: MetricStore) -> None:
+    """Last week's event file, untouched by this run: no point, no source."""
+    write(tmp_path / "events.out.tfevents.1", curve("loss", 0, 1))
+    collector = MetricCollector(store, [tmp_path])
+    (old,) = collector.inventory()
+    assert (old.kind, Path(old.path).name) == ("tensorboard", "events.out.tfevents.1")
+    assert finish(collector) == {} and store.tags() == []
+
+
+def test_old_file_that_grows_counts_from_its_old_end(tmp_path: Path, store: MetricStore) -> None:
+    """Only the new bytes, and they are what the digest is about."""
+    path = write(tmp_path / "events.out.tfevents.1", curve("loss", 0, 1))
+    size = path.stat().st_size
+    collector = MetricCollector(store, [tmp_path], out_dir=tmp_path)
+    collector.inventory()
+    write(path, curve("loss", 2), append=True)
+    (fact,) = finish(collector).values()
+    assert (fact.points, fact.first_offset, fact.bytes_read) == (1, size, path.stat().st_size - size)
+
+
+def test_old_json_lines_that_are_written_anew_count_whole(tmp_path: Path, store: MetricStore) -> None:
+    """A trainer opens metrics.jsonl with "w": same inode, longer than before, another content."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 900, "loss": 9}\n')
+    collector = MetricCollector(store, [tmp_path], out_dir=tmp_path)
+    collector.inventory()
+    with path.open("w") as file:
+        file.write("".join(f'{{"step": {step}, "loss": 1}}\n' for step in range(10)))
+    (fact,) = finish(collector).values()
+    assert (fact.points, fact.first_offset, fact.last_step) == (10, 0, 9)
+
+
+def test_old_file_copied_in_is_stale(tmp_path: Path, store: MetricStore) -> None:
+    """Its bytes are new, its events are not; ten minutes of clock difference are allowed."""
+    old = write(tmp_path / "old" / "events.out.tfevents.1", [scalar("loss", 1, 1, LAUNCH - 7 * 86400)])
+    logs = tmp_path / "logs"
+    collector = MetricCollector(store, [logs])
+    collector.inventory()
+    logs.mkdir()
+    shutil.copy(old, logs)
+    write(logs / "events.out.tfevents.2", [scalar("loss", 2, 1, LAUNCH - 599), scalar("loss", 3, 1, LAUNCH - 601)])
+    facts = finish(collector)
+    assert [(f.points, f.stale_points) for f in facts.values()] == [(0, 1), (1, 1)]
+    assert [p.step for p in store.series("loss")] == [2]
+    assert [p.step for p in store.series("loss", standing=Standing.STALE)] == [1, 3]
+
+
+def test_old_file_without_a_clock_copied_in_with_its_time_is_stale(tmp_path: Path, store: MetricStore) -> None:
+    """`cp -p` keeps the time of modification, which is all that such a source tells."""
+    collector = MetricCollector(store, [tmp_path])
+    collector.inventory()
+    for name, modified in (("old.jsonl", LAUNCH - 86400), ("new.jsonl", LAUNCH + 1)):
+        (tmp_path / name).write_text('{"step": 1, "loss": 1}\n')
+        os.utime(tmp_path / name, (modified, modified))
+    facts = finish(collector)
+    assert (facts["old.jsonl"].stale_points, facts["new.jsonl"].points) == (1, 1)
+
+
+def test_old_file_moved_into_the_directory_does_not_count(tmp_path: Path, store: MetricStore) -> None:
+    """The inventory knows inodes, not only names."""
+    path = write(tmp_path / "events.out.tfevents.1", curve("loss", 0, 1))
+    collector = MetricCollector(store, [tmp_path])
+    collector.inventory()
+    path.rename(tmp_path / "events.out.tfevents.2")
+    assert finish(collector) == {}
+
+
+def test_file_that_appears_after_the_exit_is_found_by_the_last_poll(tmp_path: Path, store: MetricStore) -> None:
+    """A writer that flushes late, in a directory that did not exist."""
+    collector = MetricCollector(store, [tmp_path / "logs"])
+    collector.inventory()
+    collector.poll(now=LAUNCH, launched_at=LAUNCH)
+    write(tmp_path / "logs" / "a" / "b" / "events.out.tfevents.1", curve("loss", 5))
+    (fact,) = finish(collector).values()
+    assert (fact.points, fact.run) == (1, "a/b")
+
+
+def test_subdirectories_and_roots_are_runs_of_their_own(tmp_path: Path, store: MetricStore) -> None:
+    """The first root that has a file gives no prefix; the next one's name keeps it apart; evaluations are told."""
+    for place in ("one/train", "one/validation", "two"):
+        write(tmp_path / place / "events.out.tfevents.1", curve("epoch_loss", 1))
+    (tmp_path / "two" / "eval_metrics.jsonl").write_text('{"step": 1, "loss": 1}\n')
+    collector = MetricCollector(store, [tmp_path / "one", tmp_path / "two"], eval_tag_patterns=EVAL_TAG_PATTERNS)
+    collector.finish(now=LAUNCH, launched_at=0.0)
+    assert [(t.run, t.tag, t.phase) for t in store.tags()] == [
+        ("train", "epoch_loss", Phase.TRAIN), ("two", "epoch_loss", Phase.TRAIN),
+        ("two/eval_metrics", "loss", Phase.EVAL), ("validation", "epoch_loss", Phase.EVAL)]
+
+
+@pytest.mark.parametrize("how", ["truncated", "replaced", "in place"])
+def test_file_that_begins_again_is_another_source(tmp_path: Path, store: MetricStore, how: str) -> None:
+    """The new content counts whole, the old is kept as the writer before, and the break is reported."""
+    path = write(tmp_path / "events.out.tfevents.1", curve("loss", *range(10)))
+    collector = MetricCollector(store, [tmp_path])
+    collector.poll(now=LAUNCH, launched_at=LAUNCH)
+    again = curve("loss", *range(5, 8 if how == "truncated" else 60), offset=100.0)
+    if how == "replaced":
+        write(tmp_path / "new", again).replace(path)
+    else:
+        write(path, again)
+    facts = collector.finish(now=LAUNCH + 200, launched_at=LAUNCH)
+    assert [fact.points for fact in facts] == [10, len(again)]
+    assert [problem.code for problem in facts[0].problems] == ["replaced" if how == "replaced" else "truncated"]
+    assert [p.step for p in store.series("loss")] == list(range(5 + len(again)))
+
+
+def test_renamed_file_is_followed(tmp_path: Path, store: MetricStore) -> None:
+    """Its events are not read twice."""
+    path = write(tmp_path / "events.out.tfevents.1", curve("loss", 0, 1))
+    collector = MetricCollector(store, [tmp_path])
+    collector.poll(now=LAUNCH, launched_at=LAUNCH)
+    (tmp_path / "done").mkdir()
+    write(path.rename(tmp_path / "done" / path.name), curve("loss", 2), append=True)
+    (fact,) = finish(collector).values()
+    assert (fact.points, Path(fact.path).parent.name) == (3, "done")
+
+
+def test_deleted_directory_is_survived_and_reported(tmp_path: Path, store: MetricStore) -> None:
+    """What was read is kept; file and directory are said to be gone."""
+    logs = tmp_path / "logs"
+    write(logs / "events.out.tfevents.1", curve("loss", 0, 1))
+    collector = MetricCollector(store, [logs])
+    collector.poll(now=LAUNCH, launched_at=LAUNCH)
+    shutil.rmtree(logs)
+    collector.poll(now=LAUNCH, launched_at=LAUNCH)
+    (fact,) = finish(collector).values()
+    assert (fact.points, fact.still_there, [p.code for p in fact.problems]) == (2, False, ["vanished"])
+    assert [(problem.code, problem.path) for problem in collector.problems] == [("vanished", logs)]
+    assert [p.step for p in store.series("loss")] == [0, 1]
+
+
+def test_restart_marker_reaches_the_store(tmp_path: Path, store: MetricStore) -> None:
+    """SummaryWriter(purge_step=2) in the same file."""
+    write(tmp_path / "events.out.tfevents.1", [*curve("loss", 0, 1, 2, 3), session_start(2), *curve("loss", 2)])
+    finish(MetricCollector(store, [tmp_path]))
+    assert [p.step for p in store.series("loss")] == [0, 1, 2]
+
+
+def test_json_lines_that_are_no_metrics_are_left_alone(tmp_path: Path, store: MetricStore) -> None:
+    """Data sets, samples and the harness's own journal."""
+    (tmp_path / "data.jsonl").write_text('{"prompt": "a", "answer": 1}\n' * 10)
+    (tmp_path / "rollout_samples.17.jsonl").write_text('{"step": 1, "reward": 1}\n')
+    (tmp_path / "journal.jsonl").write_text('{"step": 1, "reward": 1}\n')
+    assert finish(MetricCollector(store, [tmp_path])) == {}
+
+
+def test_walk_survives_loops_and_stays_bounded(tmp_path: Path, store: MetricStore,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that lead up, links to nothing, pipes, and more entries than anyone should look at."""
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "tfevents.dangling").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "tfevents.pipe")
+    path = write(tmp_path / "events.out.tfevents.1", curve("loss", 0))
+    (tmp_path / "tfevents.again").symlink_to(path)
+    assert len(finish(MetricCollector(store, [tmp_path]))) == 1
+    monkeypatch.setattr(discovery, "MAX_ENTRIES", 2)
+    bounded = MetricCollector(store, [tmp_path])
+    bounded.inventory()
+    assert [problem.code for problem in bounded.problems] == ["unreadable"]
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from tests.unit.event_files import scalar
+from tensorboard.summary.writer.record_writer import RecordWriter
+with Path(sys.argv[1]).open("ab") as file:
+    RecordWriter(file).write(scalar("loss", 1, 0.5, float(sys.argv[2])).SerializeToString())
+    file.flush()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def writer() -> Iterator[Callable[[Path], int]]:
+    """Starts processes that write one event and hold their file open; gives the PID."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(path: Path) -> int:
+        path.parent.mkdir(exist_ok=True)
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(time.time()), str(ROOT)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process.pid
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+proc = pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="no /proc")
+
+
+@proc
+def test_files_of_a_shared_directory_are_sorted_by_who_writes_them(
+    tmp_path: Path, store: MetricStore, writer: Callable[[Path], int]
+) -> None:
+    """The run's own process, another process, and nobody who is seen."""
+    write(tmp_path / "events.out.tfevents.0", curve("loss", 0))
+    collector = MetricCollector(store, [tmp_path], run_pids=lambda: {own})
+    collector.inventory()
+    launched = time.time()
+    own = writer(tmp_path / "events.out.tfevents.1")
+    writer(tmp_path / "events.out.tfevents.2")
+    write(tmp_path / "events.out.tfevents.3", [scalar("lr", 1, 1, launched)])
+    facts = {Path(f.path).name[-1]: f for f in collector.finish(now=time.time(), launched_at=launched)}
+    assert {name: (f.ownership, f.points, f.foreign_points) for name, f in facts.items()} == {
+        "1": ("own", 1, 0), "2": ("foreign", 0, 1), "3": ("unknown", 1, 0)}
+    assert sum(t.fresh_points for t in store.tags()) == 2
+
+
+@proc
+def test_process_from_before_the_launch_is_foreign_in_any_directory(
+    tmp_path: Path, store: MetricStore, writer: Callable[[Path], int]
+) -> None:
+    """It was there first and has nothing to do with the run, though the directory is the run's own."""
+    writer(tmp_path / "late" / "events.out.tfevents.1")
+    time.sleep(0.05)
+    collector = MetricCollector(store, [tmp_path], run_pids=set)
+    (fact,) = collector.finish(now=time.time(), launched_at=time.time())
+    assert (fact.ownership, fact.points, fact.foreign_points, fact.last_step) == ("foreign", 0, 1, None)
+
+
+@proc
+def test_process_from_after_the_launch_leaves_an_own_directory_unknown(
+    tmp_path: Path, store: MetricStore, writer: Callable[[Path], int]
+) -> None:
+    """It may be the run's (a container, a daemon's worker): its points count, and the doubt is said."""
+    collector = MetricCollector(store, [tmp_path], run_pids=set)
+    collector.inventory()
+    launched = time.time() - 5
+    writer(tmp_path / "events.out.tfevents.1")
+    (fact,) = collector.finish(now=time.time(), launched_at=launched)
+    assert (fact.ownership, fact.points) == ("unknown", 1)
+
+
+@proc
+def test_event_file_that_the_run_holds_outside_the_roots_is_followed(
+    tmp_path: Path, store: MetricStore, writer: Callable[[Path], int]
+) -> None:
+    """A trainer logs where nobody said; old files beside it are not taken."""
+    elsewhere = tmp_path / "elsewhere"
+    write(elsewhere / "events.out.tfevents.0", curve("loss", 0))
+    pid = writer(elsewhere / "events.out.tfevents.1")
+    collector = MetricCollector(store, [tmp_path / "logs"], run_pids=lambda: {pid})
+    collector.inventory()
+    launched = time.time() - 60
+    collector.poll(now=time.time(), launched_at=launched)
+    (fact,) = collector.finish(now=time.time(), launched_at=launched)
+    assert (Path(fact.path).name, fact.points, fact.ownership) == ("events.out.tfevents.1", 1, "own")
+
+
+def test_added_root_takes_stock_first(tmp_path: Path, store: MetricStore) -> None:
+    """What a directory held when it was named does not count."""
+    path = write(tmp_path / "more" / "events.out.tfevents.1", curve("loss", 0))
+    collector = MetricCollector(store, [tmp_path / "logs"])
+    collector.add_root(tmp_path / "more")
+    write(path, curve("loss", 1), append=True)
+    (fact,) = finish(collector).values()
+    assert (fact.points, fact.first_step) == (1, 1)
+
+
+def test_source_fact_is_json(tmp_path: Path, store: MetricStore) -> None:
+    """Also with a problem in it."""
+    path = write(tmp_path / "events.out.tfevents.1", curve("loss", 0, 1))
+    path.write_bytes(path.read_bytes()[:-3])
+    (fact,) = finish(MetricCollector(store, [tmp_path])).values()
+    shown = json.loads(json.dumps(fact.to_json(), allow_nan=False))
+    assert [problem["code"] for problem in shown["problems"]] == ["cut-tail"]
+    assert (shown["points"], shown["kind"]) == (1, "tensorboard")
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("events.out.tfevents.1796014016.vm.13924.0", ("vm", 13924, 0)),
+    ("events.out.tfevents.1768000000.node0.1.0.v2", ("node0", 1, 0)),
+    ("events.out.tfevents.1768000000.gpu-1.cluster.local.77.3", ("gpu-1.cluster.local", 77, 3)),
+    ("events.out.tfevents.1768000000.host", ("host", None, None)),
+    ("metrics.jsonl", None),
+])
+def test_writer_in_name(name: str, expected: tuple[str, int | None, int | None] | None) -> None:
+    """Host and PID, as they inform."""
+    found = writer_in_name(name)
+    assert (None if found is None else (found.host, found.pid, found.number)) == expected
+
+
+def test_kind_of_goes_by_name() -> None:
+    """Both kinds, and what only looks like them."""
+    names = ["events.out.tfevents.1", "a.jsonl", "journal.jsonl", "rollout_samples_3.jsonl", "train.log"]
+    assert [kind_of(name) for name in names] == ["tensorboard", "jsonl", None, None, None]
