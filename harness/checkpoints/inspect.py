@@ -1,0 +1,295 @@
+"""The checkpoints of one run: whole, finite, of this run, changed from the start.
+
+The cost is bounded: the last whole checkpoint (and a delivered one without a step, such as a merged model) is read in
+full for its digest and finite values, the start and the last one once more to compare them; of all others only the
+headers are read. Nothing is unpickled: other formats are listed as not inspected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.checkpoints.compare import Comparison, compare
+from harness.checkpoints.inventory import Checkpoint, Snapshot, find_all, find_checkpoints, is_shard, missing_shards
+from harness.checkpoints.tensors import TensorFileError, read_header, scan_file
+
+MAX_NAMES = 50
+MAX_CHECKPOINTS = 1000
+MAX_INDEX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """One file of a checkpoint."""
+
+    path: str
+    bytes: int
+    role: str
+    """weights, state, or opaque (not inspected)."""
+    sha256: str | None = None
+    """None where the file was not read in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSeen:
+    """One checkpoint of this run."""
+
+    path: str
+    step: int | None
+    epoch: int | None
+    status: str
+    """whole, damaged, or not-inspected."""
+    bytes: int
+    written_at: float
+    """Seconds since the epoch, newest file."""
+    files: tuple[FileFacts, ...]
+    problems: tuple[str, ...]
+    tensors: int
+    read_in_full: bool
+    finite: bool | None
+    """None where it was not read in full."""
+    nonfinite: tuple[str, ...]
+    """Names of tensors with NaN or infinite values, at most 50."""
+    nonfinite_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The last whole checkpoint against a start."""
+
+    start: str
+    start_kind: str
+    """start-weights, own-step-0, or own-earliest."""
+    start_step: int | None
+    end: str
+    end_step: int | None
+    kind: str
+    """See Comparison.kind."""
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFacts:
+    """What there is below a run's checkpoint roots."""
+
+    roots: tuple[str, ...]
+    checkpoints: tuple[CheckpointSeen, ...]
+    """Those of this run, the earliest first."""
+    last_step: int | None
+    """Highest step among the whole and the not inspected."""
+    latest: str | None
+    """Path of the last whole one."""
+    earlier: int
+    """Checkpoints that were there before the launch and have not changed."""
+    change: Change | None
+    why_not_compared: str | None
+    problems: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready mapping, strict: max_abs_change is null where it is not finite."""
+        data = dataclasses.asdict(self)
+        return json.loads(json.dumps(data))  # type: ignore[no-any-return]
+
+
+def inspect_run(
+    roots: Iterable[Path], snapshot: Snapshot, launched_at: float, start_weights: Path | None = None
+) -> CheckpointFacts:
+    """Look at a run's checkpoints after its end. `launched_at` is in seconds since the epoch. Never raises for a file.
+
+    `start_weights` is the checkpoint, or the directory of checkpoints, that training started from. Where there is none,
+    or it was overwritten, the run's own step 0 or earliest checkpoint is the start.
+    """
+    roots = tuple(roots)
+    found = find_all(roots)
+    ours = (_of_this_run(one, snapshot, launched_at) for one in found)
+    fresh = [one for one in ours if one is not None]
+    dropped = len(fresh) - MAX_CHECKPOINTS
+    seen = {one.path: _look(one, snapshot, launched_at) for one in fresh[-MAX_CHECKPOINTS:]}
+    whole = [one for one in fresh if one.path in seen and seen[one.path].status == "whole"]
+    last, delivered = _last(whole), [one for one in whole if one.order == (-1, -1, -1)][-2:]
+    for one in {c.path: c for c in (*delivered, *([last] if last else []))}.values():
+        seen[one.path] = _read(one, seen[one.path])
+    # A file that was damaged behind its header shows only now.
+    whole = [one for one in whole if seen[one.path].status == "whole"]
+    change, why = _change(_last(whole), whole, start_weights, snapshot, launched_at)
+    readable = [s.step for s in seen.values() if s.step is not None and s.status != "damaged"]
+    problems = [f"{dropped} earlier checkpoint(s) beyond {MAX_CHECKPOINTS} were not looked at"] if dropped > 0 else []
+    if not snapshot.complete:
+        problems.append("too many files lay below the roots before the launch: an old one may pass for new")
+    final = _last(whole)
+    return CheckpointFacts(
+        roots=tuple(str(root) for root in roots),
+        checkpoints=tuple(seen.values()),
+        last_step=max(readable, default=None),
+        latest=str(final.path) if final else None,
+        earlier=len(found) - len(fresh),
+        change=change,
+        why_not_compared=why,
+        problems=tuple(problems),
+    )
+
+
+def verify_checkpoint(checkpoint: Checkpoint) -> CheckpointSeen:
+    """One checkpoint of any origin, read in full where it is whole."""
+    seen = _look(checkpoint, Snapshot(), 0.0)
+    return _read(checkpoint, seen) if seen.status == "whole" else seen
+
+
+def _last(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The highest step or epoch; among those without any number the newest."""
+    numbered = [one for one in checkpoints if one.order != (-1, -1, -1)]
+    return numbered[-1] if numbered else max(checkpoints, key=lambda one: one.written_at, default=None)
+
+
+def _look(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> CheckpointSeen:
+    """By headers only."""
+    problems = [*_missing(one), *_old_files(one, snapshot, launched_at)]
+    tensors = 0
+    for path in one.weights:
+        try:
+            tensors += len(read_header(path).tensors)
+        except (TensorFileError, OSError) as error:
+            problems.append(_problem(path, error))
+    if one.weights and not tensors and not problems:
+        problems.append("it holds no tensor")
+    status = "damaged" if problems else "whole" if one.weights else "not-inspected"
+    roles = (("weights", one.weights), ("state", one.state), ("opaque", one.opaque))
+    return CheckpointSeen(
+        path=str(one.path), step=one.step, epoch=one.epoch, status=status, bytes=one.size, written_at=one.written_at,
+        files=tuple(FileFacts(path=str(p), bytes=one.marks[p].size, role=role) for role, ps in roles for p in ps),
+        problems=tuple(problems), tensors=tensors, read_in_full=False, finite=None, nonfinite=(), nonfinite_count=0,
+    )
+
+
+def _read(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:
+    """With digests and finite values of every weight file."""
+    digests: dict[str, str] = {}
+    nonfinite: list[str] = []
+    problems: list[str] = []
+    for path in one.weights:
+        try:
+            scan = scan_file(path)
+        except (TensorFileError, OSError) as error:
+            problems.append(_problem(path, error))
+            continue
+        digests[str(path)] = scan.sha256
+        nonfinite += scan.nonfinite
+    return replace(
+        seen,
+        status="damaged" if problems else seen.status,
+        problems=(*seen.problems, *problems),
+        files=tuple(replace(file, sha256=digests.get(file.path)) for file in seen.files),
+        read_in_full=True,
+        finite=not nonfinite,
+        nonfinite=tuple(nonfinite[:MAX_NAMES]),
+        nonfinite_count=len(nonfinite),
+    )
+
+
+def _problem(path: Path, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path.name}: gone while it was read"
+    return f"{path.name}: {error.strerror or error}" if isinstance(error, OSError) else f"{path.name}: {error}"
+
+
+def _of_this_run(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Checkpoint | None:
+    """Without what lay there before the launch; old shards stay, since new ones beside them are no whole set."""
+    fresh = one.fresh_files(snapshot, launched_at)
+    if not fresh:
+        return None
+    is_sharded = bool(one.indexes) or any(is_shard(path.name) for path in one.weights)
+    return one if is_sharded or not one.weights else replace(one, weights=fresh)
+
+
+def _old_files(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> list[str]:
+    fresh = one.fresh_files(snapshot, launched_at)
+    old = [path.name for path in one.weights if path not in fresh]
+    return [f"{len(old)} of {len(one.weights)} weight files are older than the launch: {old[0]}"] if old else []
+
+
+def _missing(one: Checkpoint) -> list[str]:
+    """Shards that a name or an index announces."""
+    problems = []
+    for directory in sorted({path.parent for path in one.weights}):
+        lacking = missing_shards(path.name for path in one.weights if path.parent == directory)
+        if lacking:
+            problems.append(f"{len(lacking)} shard(s) are missing: {lacking[0]}")
+    for index in one.indexes:
+        problems += _index_problems(index)
+    return problems
+
+
+def _index_problems(index: Path) -> list[str]:
+    try:
+        with index.open("rb") as stream:
+            document = json.loads(stream.read(MAX_INDEX_BYTES))
+        places = {str(name): str(file) for name, file in document["weight_map"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return [f"{index.name} cannot be read: {type(error).__name__} {str(error)[:200]}"]
+    problems = []
+    for file in sorted(set(places.values())):
+        path = index.parent / file
+        if path.parent != index.parent or not path.is_file():
+            problems.append(f"{index.name} names {file[:200]}, which is not there")
+            continue
+        try:
+            held = {tensor.name for tensor in read_header(path).tensors}
+        except (TensorFileError, OSError) as error:
+            problems.append(_problem(path, error))
+            continue
+        lacking = sorted(name for name, where in places.items() if where == file and name not in held)
+        if lacking:
+            problems.append(f"{file} lacks {len(lacking)} tensor(s) of {index.name}: {lacking[0][:200]}")
+    return problems
+
+
+def _change(
+    last: Checkpoint | None,
+    whole: Sequence[Checkpoint],
+    start_weights: Path | None,
+    snapshot: Snapshot,
+    launched_at: float,
+) -> tuple[Change | None, str | None]:
+    if last is None:
+        return None, "no whole safetensors checkpoint of this run"
+    why = "the run saved one checkpoint, and no start weights are known"
+    for start, kind in _starts(last, whole, start_weights, snapshot, launched_at):
+        try:
+            comparison = compare(start.weights, last.weights)
+        except (TensorFileError, OSError) as error:
+            why = f"{start.path} could not be compared: {error}"
+            continue
+        if not comparison.compared:
+            why = f"{start.path} and {last.path} have no tensor name in common"
+            continue
+        return Change(
+            start=str(start.path), start_kind=kind, start_step=start.step, end=str(last.path), end_step=last.step,
+            kind=comparison.kind, comparison=comparison,
+        ), None
+    return None, why
+
+
+def _starts(
+    last: Checkpoint,
+    whole: Sequence[Checkpoint],
+    start_weights: Path | None,
+    snapshot: Snapshot,
+    launched_at: float,
+) -> list[tuple[Checkpoint, str]]:
+    """Candidates, the best first."""
+    starts: list[tuple[Checkpoint, str]] = []
+    if start_weights is not None:
+        given = [one for one in find_checkpoints(start_weights) if one.weights and one.path != last.path]
+        before = [one for one in given if not one.fresh_files(snapshot, launched_at)]
+        newest = _last(before)
+        if newest is not None:
+            starts.append((newest, "start-weights"))
+    numbered = [one for one in whole if one.order != (-1, -1, -1) and one.path != last.path]
+    if numbered:
+        starts.append((numbered[0], "own-step-0" if numbered[0].step == 0 else "own-earliest"))
+    return starts
