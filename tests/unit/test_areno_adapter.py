@@ -13,7 +13,7 @@ from harness.command.model import TrainingCommand
 from harness.command.parse import parse_command
 from harness.frameworks.areno import ArenoAdapter
 from harness.frameworks.base import FrameworkFacts, Preparation
-from harness.judge.observe import observe
+from harness.judge.observe import Updates, observe
 from harness.record.events import MetricEvent
 from harness.record.run_record import RunRecord
 from harness.record.store import MetricStore
@@ -264,6 +264,7 @@ RUNS = {
     "areno-ppo": Recorded(algorithm="ppo", update_steps=(), effective=0),
     "areno-ppo-warmed-up": Recorded(algorithm="ppo", update_steps=(1, 2), effective=2),
     "areno-gspo-constant": Recorded(algorithm="gspo", update_steps=(0, 1, 2), effective=0),
+    "areno-gspo-rounding": Recorded(algorithm="gspo", update_steps=(0, 1), effective=2),
 }
 
 
@@ -287,16 +288,42 @@ def test_tag_patterns_match_every_update_of_recorded_runs(run: str, field: str, 
     assert steps == [set(RUNS[run].update_steps)] * len(patterns)
 
 
-@pytest.mark.parametrize("run", sorted(RUNS))
-def test_updates_of_recorded_runs_are_counted(run: str, tmp_path: Path) -> None:
-    """Executed and effective updates come out as they were."""
-    facts = facts_of(f"{TRAIN} --algo {RUNS[run].algorithm}", tmp_path)
+def updates_of(run: str, workdir: Path) -> Updates:
+    """What the judge counts in a recorded run."""
+    facts = facts_of(f"{TRAIN} --algo {RUNS[run].algorithm}", workdir)
     with MetricStore.temporary() as store:
         source = store.add_source(kind="tensorboard", path=run)
         store.append(source, recorded_events(run), observed_at=0.0)
         entry = {"event": "command", "facts": facts.to_json()}
-        record = RunRecord(
-            out_dir=tmp_path, spec=run_spec(tmp_path), entries=(entry,), store=store, problems=()
-        )
-        updates = observe(record).updates
-    assert (updates.executed, updates.effective or 0) == (len(RUNS[run].update_steps), RUNS[run].effective)
+        record = RunRecord(out_dir=workdir, spec=run_spec(workdir), entries=(entry,), store=store, problems=())
+        return observe(record).updates
+
+
+@pytest.mark.parametrize("run", sorted(RUNS))
+def test_updates_of_recorded_runs_are_counted(run: str, tmp_path: Path) -> None:
+    """Executed and effective updates come out as they were."""
+    updates = updates_of(run, tmp_path)
+    expected = (len(RUNS[run].update_steps), RUNS[run].effective)
+    assert (updates.executed, updates.effective or 0) == expected
+
+
+@pytest.mark.parametrize("run", ["areno-gspo", "areno-grpo", "areno-ppo-warmed-up"])
+def test_rewards_that_differ_are_a_signal(run: str, tmp_path: Path) -> None:
+    """Advantages of about 1 are something to learn from."""
+    assert updates_of(run, tmp_path).signal_positive
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "areno-gspo-constant",
+        "areno-agentic-gspo",
+        pytest.param(
+            "areno-gspo-rounding",
+            marks=pytest.mark.xfail(strict=True, reason="the judge compares signals with 0, not with a floor"),
+        ),
+    ],
+)
+def test_equal_rewards_are_no_signal(run: str, tmp_path: Path) -> None:
+    """Nor is what rounding makes of them: advantages_std 4.8e-7 with a gradient norm of 894."""
+    assert not updates_of(run, tmp_path).signal_positive
