@@ -295,7 +295,8 @@ def updates_of(run: str, workdir: Path) -> Updates:
         source = store.add_source(kind="tensorboard", path=run)
         store.append(source, recorded_events(run), observed_at=0.0)
         entry = {"event": "command", "facts": facts.to_json()}
-        record = RunRecord(out_dir=workdir, spec=run_spec(workdir), entries=(entry,), store=store, problems=())
+        spec = run_spec(workdir)
+        record = RunRecord(out_dir=workdir, spec=spec, entries=(entry,), store=store, problems=())
         return observe(record).updates
 
 
@@ -320,7 +321,7 @@ def test_rewards_that_differ_are_a_signal(run: str, tmp_path: Path) -> None:
         "areno-agentic-gspo",
         pytest.param(
             "areno-gspo-rounding",
-            marks=pytest.mark.xfail(strict=True, reason="the judge compares signals with 0, not with a floor"),
+            marks=pytest.mark.xfail(strict=True, reason="signals are compared with 0, not with a floor"),
         ),
     ],
 )
