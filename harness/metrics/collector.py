@@ -1,9 +1,9 @@
 """MetricCollector: finds the run's metric files, reads what is new in them, and says what counts.
 
-Counted are bytes that appeared after `inventory`: a new file from its start, a file that was there from its old end,
-a file that was truncated, rewritten or replaced from its start again. Of those, events whose writer's clock lies more
-than ten minutes before the launch are stale, and so are events without a clock in a file that was not modified since;
-events of a file that a process outside the run is seen writing are foreign.
+Counted are bytes that appeared after `inventory`: a new file from its start, a file that was there from its
+old end, a file that was truncated, rewritten or replaced from its start again. Of those, events whose
+writer's clock lies more than ten minutes before the launch are stale, and so are events without a clock in a
+file that was not modified since; events of a file that a process outside the run is seen writing are foreign.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class _Tracked:
 
 
 def phase_rule(eval_tag_patterns: Iterable[str]) -> Callable[[str, str], Phase]:
-    """(run, tag) -> phase; a run directory named like an evaluation makes its tags evaluations (Keras: validation/)."""
+    """(run, tag) -> phase; a run directory named like an evaluation makes its tags evaluations (Keras:
+    validation/)."""
     patterns = [re.compile(pattern) for pattern in eval_tag_patterns]
 
     def phase_of(run: str, tag: str) -> Phase:
@@ -102,15 +103,23 @@ def phase_rule(eval_tag_patterns: Iterable[str]) -> Callable[[str, str], Phase]:
 
 
 class MetricCollector:
-    """`inventory` before the launch, `poll` while the run goes on, `finish` when nothing more will be written."""
+    """`inventory` before the launch, `poll` while the run goes on, `finish` when nothing more will be
+    written."""
 
-    def __init__(self, store: MetricStore, roots: Sequence[Path], *, eval_tag_patterns: Iterable[str] = (),
-                 out_dir: Path | None = None, run_pids: Callable[[], Collection[int]] | None = None,
-                 attempt: int = 1) -> None:
+    def __init__(
+        self,
+        store: MetricStore,
+        roots: Sequence[Path],
+        *,
+        eval_tag_patterns: Iterable[str] = (),
+        out_dir: Path | None = None,
+        run_pids: Callable[[], Collection[int]] | None = None,
+        attempt: int = 1,
+    ) -> None:
         """`roots`: directories (or files) that the run writes metrics to; they need not exist yet.
 
-        `out_dir`: what lies in it is the run's own. `run_pids`: living processes of the run, to see who writes a file;
-        without it a file in a shared directory stays "unknown".
+        `out_dir`: what lies in it is the run's own. `run_pids`: living processes of the run, to see who
+        writes a file; without it a file in a shared directory stays "unknown".
         """
         self.store = store
         store.phase_of = phase_rule(eval_tag_patterns)
@@ -153,8 +162,15 @@ class MetricCollector:
         for item in self._walk(root):
             if item.path in self._before:
                 continue
-            candidate = Candidate(kind=item.kind, path=item.path, size=item.size, device=item.device,
-                                  inode=item.inode, mtime=item.mtime, tail=read_tail(Path(item.path), item.size))
+            candidate = Candidate(
+                kind=item.kind,
+                path=item.path,
+                size=item.size,
+                device=item.device,
+                inode=item.inode,
+                mtime=item.mtime,
+                tail=read_tail(Path(item.path), item.size),
+            )
             found.append(candidate)
             self._before[candidate.path] = candidate
             self._before_ids[candidate.device, candidate.inode] = candidate
@@ -171,7 +187,8 @@ class MetricCollector:
     # -- while the run goes on
 
     def poll(self, *, now: float, launched_at: float) -> int:
-        """Read what is new; the number of events read. `now` and `launched_at`: seconds since the epoch, our clock."""
+        """Read what is new; the number of events read. `now` and `launched_at`: seconds since the epoch, our
+        clock."""
         return self._poll(now, launched_at, final=False)
 
     def finish(self, *, now: float, launched_at: float) -> list[SourceFact]:
@@ -240,7 +257,11 @@ class MetricCollector:
     def _is_untouched(self, item: Found) -> bool:
         before = self._before.get(item.path)
         return before is not None and (before.device, before.inode, before.size, before.mtime) == (
-            item.device, item.inode, item.size, item.mtime)
+            item.device,
+            item.inode,
+            item.size,
+            item.mtime,
+        )
 
     def _is_moved(self, item: Found, identity: tuple[int, int]) -> bool:
         """Whether a tracked file is met again: under a new name (followed there), or under a second one."""
@@ -257,7 +278,11 @@ class MetricCollector:
         before = self._before.get(item.path)
         if before is None or (before.device, before.inode) != identity:
             before = self._before_ids.get(identity)
-        if before is None or item.size < before.size or read_tail(Path(item.path), before.size) != before.tail:
+        if (
+            before is None
+            or item.size < before.size
+            or read_tail(Path(item.path), before.size) != before.tail
+        ):
             return 0
         return before.size if item.size > before.size else None
 
@@ -265,15 +290,19 @@ class MetricCollector:
         make = TensorBoardReader if kind == "tensorboard" else JsonlReader
         shared = str(Path(path).parent) in self._shared and not self._is_in_out_dir(path)
         tracked = self._tracked[path] = _Tracked(
-            reader=make(Path(path), first_offset=first_offset), run=self._run_name(root, Path(path), kind),
-            shared=shared, ownership="unknown" if shared else "own")
+            reader=make(Path(path), first_offset=first_offset),
+            run=self._run_name(root, Path(path), kind),
+            shared=shared,
+            ownership="unknown" if shared else "own",
+        )
         return tracked
 
     def _is_in_out_dir(self, path: str) -> bool:
         return self._out_dir is not None and Path(path).is_relative_to(self._out_dir)
 
     def _run_name(self, root: Path, path: Path, kind: str) -> str:
-        """The directory below its root. The first root that has a file gives no prefix, further ones their name."""
+        """The directory below its root. The first root that has a file gives no prefix, further ones their
+        name."""
         if root not in self._prefixes:
             taken, prefix, number = set(self._prefixes.values()), "" if not self._prefixes else root.name, 1
             while prefix in taken:
@@ -288,8 +317,12 @@ class MetricCollector:
         """A file that was rewritten: what comes now is another source, counted from its start."""
         old = self._tracked.pop(path)
         self._closed.append(old)
-        new = _Tracked(reader=type(old.reader)(Path(path)), run=old.run, shared=old.shared,
-                       ownership="unknown" if old.shared else "own")
+        new = _Tracked(
+            reader=type(old.reader)(Path(path)),
+            run=old.run,
+            shared=old.shared,
+            ownership="unknown" if old.shared else "own",
+        )
         self._tracked[path] = new
         return new
 
@@ -316,13 +349,23 @@ class MetricCollector:
             name = writer_in_name(reader.path.name) if reader.kind == "tensorboard" else None
             writer = f"{name.host}.{name.pid}" if name and name.pid is not None else reader.path.name
             tracked.source = self.store.add_source(
-                kind=reader.kind, path=str(reader.path), run=tracked.run, node=name.host if name else "",
-                writer=writer, attempt=self.attempt, inode=reader.identity[1] if reader.identity else None,
-                opened_at=reader.opened_at)
+                kind=reader.kind,
+                path=str(reader.path),
+                run=tracked.run,
+                node=name.host if name else "",
+                writer=writer,
+                attempt=self.attempt,
+                inode=reader.identity[1] if reader.identity else None,
+                opened_at=reader.opened_at,
+            )
         return tracked.source
 
-    def _sort_out(self, tracked: _Tracked, columns: EventColumns, launched_at: float,
-                  ) -> list[tuple[Standing, EventColumns]]:
+    def _sort_out(
+        self,
+        tracked: _Tracked,
+        columns: EventColumns,
+        launched_at: float,
+    ) -> list[tuple[Standing, EventColumns]]:
         """The batch by standing."""
         if tracked.ownership == "foreign":
             return [(Standing.FOREIGN, columns)]
@@ -331,7 +374,10 @@ class MetricCollector:
             return [(Standing.FRESH, columns)]
         clockless = Standing.FRESH if _modified_at(tracked.reader.path) >= limit else Standing.STALE
         fresh = [wall >= limit or (wall == 0.0 and clockless is Standing.FRESH) for wall in columns.wall_time]
-        parts = [(Standing.FRESH, columns.select(fresh)), (Standing.STALE, columns.select([not f for f in fresh]))]
+        parts = [
+            (Standing.FRESH, columns.select(fresh)),
+            (Standing.STALE, columns.select([not f for f in fresh])),
+        ]
         return [(standing, part) for standing, part in parts if part.tag]
 
     def _note(self, tracked: _Tracked, columns: EventColumns) -> None:
@@ -343,14 +389,18 @@ class MetricCollector:
             tracked.last_wall_time = max(wall, tracked.last_wall_time or 0.0)
         for tag, index in dict(zip(columns.tag, range(len(columns.tag)), strict=True)).items():
             self.latest[tracked.run, columns.tags[tag]] = Latest(
-                columns.step[index], columns.value[index], columns.wall_time[index])
+                columns.step[index], columns.value[index], columns.wall_time[index]
+            )
 
     def _look(self, launched_at: float) -> None:
         """Learn who writes the files whose writer is not known, and follow event files outside the roots."""
         if self._ownership is None or not self._ownership.due():
             return
-        open_questions = {Path(path): tracked for path, tracked in self._tracked.items()
-                          if tracked.holder is None and tracked.looks < _MAX_LOOKS}
+        open_questions = {
+            Path(path): tracked
+            for path, tracked in self._tracked.items()
+            if tracked.holder is None and tracked.looks < _MAX_LOOKS
+        }
         held, written = self._ownership.look(open_questions.keys(), wanted=lambda name: "tfevents" in name)
         for path, tracked in open_questions.items():
             tracked.looks += 1
@@ -375,7 +425,8 @@ class MetricCollector:
             self.store.set_standing(tracked.source, Standing.FOREIGN, only=Standing.FRESH)
 
     def _follow(self, path: Path) -> None:
-        """An event file that the run holds open: the run made it, so all of it counts (old events are still stale)."""
+        """An event file that the run holds open: the run made it, so all of it counts (old events are still
+        stale)."""
         known = str(path) in self._tracked or any(path.is_relative_to(root) for root in self._roots)
         if not known and kind_of(path.name) == "tensorboard" and path.exists():
             self._track(path.parent, str(path), "tensorboard", 0).ownership = "own"
@@ -391,13 +442,23 @@ class MetricCollector:
     def _fact(self, tracked: _Tracked, *, final: bool) -> SourceFact:
         reader = tracked.reader
         return SourceFact(
-            kind=reader.kind, path=str(reader.path), run=tracked.run,
-            writer=reader.path.name, sha256=reader.sha256, first_offset=reader.first_offset,
-            bytes_read=reader.bytes_read, points=tracked.points[Standing.FRESH],
-            stale_points=tracked.points[Standing.STALE], foreign_points=tracked.points[Standing.FOREIGN],
-            first_step=tracked.first_step, last_step=tracked.last_step, last_wall_time=tracked.last_wall_time,
-            ownership=tracked.ownership, still_there=reader.path.exists() and tracked not in self._closed,
-            problems=tuple(reader.problems(final=final)))
+            kind=reader.kind,
+            path=str(reader.path),
+            run=tracked.run,
+            writer=reader.path.name,
+            sha256=reader.sha256,
+            first_offset=reader.first_offset,
+            bytes_read=reader.bytes_read,
+            points=tracked.points[Standing.FRESH],
+            stale_points=tracked.points[Standing.STALE],
+            foreign_points=tracked.points[Standing.FOREIGN],
+            first_step=tracked.first_step,
+            last_step=tracked.last_step,
+            last_wall_time=tracked.last_wall_time,
+            ownership=tracked.ownership,
+            still_there=reader.path.exists() and tracked not in self._closed,
+            problems=tuple(reader.problems(final=final)),
+        )
 
 
 def _modified_at(path: Path) -> float:

@@ -23,32 +23,47 @@ Key = tuple[str, str]
 def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict[str, Any]:
     """{ok, path, keys, unknown, series: {KEY: [{step, value, wall_time}]}, problems}.
 
-    A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is a run of
-    its own. A key is the tag; where several run directories hold points it is RUN:TAG for those of subdirectories.
-    `metrics` may name either, a bare TAG only if one run holds it. Without `metrics` there are keys and no series.
-    `last` keeps that many points of each series. A value that is not finite is null with a `repr` beside it, a wall
-    time that the source does not have is null. `ok` is false when a metric is unknown or nothing could be read.
+    A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is
+    a run of its own. A key is the tag; where several run directories hold points it is RUN:TAG for those of
+    subdirectories. `metrics` may name either, a bare TAG only if one run holds it. Without `metrics` there
+    are keys and no series. `last` keeps that many points of each series. A value that is not finite is null
+    with a `repr` beside it, a wall time that the source does not have is null. `ok` is false when a metric is
+    unknown or nothing could be read.
     """
     problems: list[dict[str, Any]] = []
     try:
         store = _open(path, problems)
     except RecordError as error:
         problems.append({"code": "unreadable", "path": str(path), "offset": None, "message": str(error)})
-        return {"ok": False, "path": str(path), "keys": [], "unknown": list(metrics), "series": {},
-                "problems": problems}
+        return {
+            "ok": False,
+            "path": str(path),
+            "keys": [],
+            "unknown": list(metrics),
+            "series": {},
+            "problems": problems,
+        }
     with store:
         keys = _keys(store)
         asked = {metric: _resolve(metric, keys, path, problems) for metric in dict.fromkeys(metrics)}
         series = {
             name: [_item(point) for point in store.iter_series(key[1], run=key[0], last=last)]
-            for name, key in asked.items() if key is not None
+            for name, key in asked.items()
+            if key is not None
         }
     unknown = [name for name, key in asked.items() if key is None]
     if not keys and not problems:
-        problems.append({"code": "no-metric-points", "path": str(path), "offset": None,
-                         "message": "no scalar was found"})
-    return {"ok": bool(keys) and not unknown, "path": str(path), "keys": sorted(keys), "unknown": unknown,
-            "series": series, "problems": problems}
+        problems.append(
+            {"code": "no-metric-points", "path": str(path), "offset": None, "message": "no scalar was found"}
+        )
+    return {
+        "ok": bool(keys) and not unknown,
+        "path": str(path),
+        "keys": sorted(keys),
+        "unknown": unknown,
+        "series": series,
+        "problems": problems,
+    }
 
 
 def _open(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
@@ -56,17 +71,29 @@ def _open(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
     if path.name == STORE_NAME or (path / STORE_NAME).is_file():
         store = MetricStore.open(path if path.name == STORE_NAME else path / STORE_NAME)
         for source in store.sources():
-            for standing, count in ((Standing.STALE, source.stale_points), (Standing.FOREIGN, source.foreign_points)):
+            for standing, count in (
+                (Standing.STALE, source.stale_points),
+                (Standing.FOREIGN, source.foreign_points),
+            ):
                 if count:
-                    problems.append({"code": f"{standing.value}-points", "path": source.path, "offset": None,
-                                     "message": f"{count} points do not count as this run's"})
+                    problems.append(
+                        {
+                            "code": f"{standing.value}-points",
+                            "path": source.path,
+                            "offset": None,
+                            "message": f"{count} points do not count as this run's",
+                        }
+                    )
         return store
     if not path.exists():
         raise RecordError(f"{path} does not exist")
     store = MetricStore.temporary()
     collector = MetricCollector(store, [path])
     facts = collector.finish(now=time.time(), launched_at=0.0)
-    found: list[SourceProblem] = [*collector.problems, *(problem for fact in facts for problem in fact.problems)]
+    found: list[SourceProblem] = [
+        *collector.problems,
+        *(problem for fact in facts for problem in fact.problems),
+    ]
     problems += [{**asdict(problem), "path": str(problem.path)} for problem in found]
     return store
 
@@ -83,8 +110,15 @@ def _resolve(name: str, keys: Mapping[str, Key], path: Path, problems: list[dict
         return keys[name]
     fitting = [key for key in keys.values() if name in (key[1], f"{key[0]}:{key[1]}")]
     if len(fitting) > 1:
-        problems.append({"code": "ambiguous-metric", "path": str(path), "offset": None, "message":
-                         f"{name} is held by {', '.join(sorted(run or '.' for run, _ in fitting))}; name it RUN:TAG"})
+        runs = ", ".join(sorted(run or "." for run, _ in fitting))
+        problems.append(
+            {
+                "code": "ambiguous-metric",
+                "path": str(path),
+                "offset": None,
+                "message": f"{name} is held by {runs}; name it RUN:TAG",
+            }
+        )
     return fitting[0] if len(fitting) == 1 else None
 
 

@@ -1,4 +1,5 @@
-"""Which files under a directory may hold metrics: a bounded, sorted walk that survives loops and vanishing."""
+"""Which files under a directory may hold metrics: a bounded, sorted walk that survives loops and
+vanishing."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate(Found):
-    """The same before the launch, with its last bytes, so that a rewritten file is told from one appended to."""
+    """The same before the launch, with its last bytes, so that a rewritten file is told from one appended
+    to."""
 
     tail: bytes
 
@@ -93,8 +95,14 @@ def _file(path: str, kind: str) -> Iterator[Found]:
     except OSError:
         return
     if status.st_mode & 0o170000 == 0o100000:
-        yield Found(kind=kind, path=path, size=status.st_size, device=status.st_dev, inode=status.st_ino,
-                    mtime=status.st_mtime)
+        yield Found(
+            kind=kind,
+            path=path,
+            size=status.st_size,
+            device=status.st_dev,
+            inode=status.st_ino,
+            mtime=status.st_mtime,
+        )
 
 
 def read_tail(path: Path, end: int) -> bytes:

@@ -29,7 +29,8 @@ _LOOK_AT_LINES = 5
 
 
 class JsonlReader(TailedFile):
-    """One file of JSON lines; see SourceReader for the contract. Problems give the byte offset of the line."""
+    """One file of JSON lines; see SourceReader for the contract. Problems give the byte offset of the
+    line."""
 
     kind = "jsonl"
 
@@ -95,25 +96,32 @@ class JsonlReader(TailedFile):
             index = self._tag_index.get(tag)
             if index is None:
                 if len(self.tags) >= MAX_TAGS:
-                    self._report_once("oversized", position, f"more than {MAX_TAGS} tags; the rest is left out")
+                    self._report_once(
+                        "oversized", position, f"more than {MAX_TAGS} tags; the rest is left out"
+                    )
                     continue
                 index = self._tag_index[tag] = len(self.tags)
-                self.tags.append(tag.encode("utf-8", "backslashreplace").decode())  # lone surrogates cannot be stored
+                self.tags.append(
+                    tag.encode("utf-8", "backslashreplace").decode()
+                )  # lone surrogates cannot be stored
             columns.tag.append(index)
             columns.step.append(step)
             columns.value.append(value)
             columns.wall_time.append(wall)
 
     def _oversized(self, position: int | None = None) -> None:
-        self._report_once("oversized", self.offset if position is None else position,
-                          f"a line of more than {MAX_LINE_BYTES} bytes was passed over")
+        self._report_once(
+            "oversized",
+            self.offset if position is None else position,
+            f"a line of more than {MAX_LINE_BYTES} bytes was passed over",
+        )
 
 
 def row_metrics(row: Mapping[str, Any]) -> tuple[int, float, dict[str, float]] | None:
     """(step, wall time or 0.0, {tag: value}) of a line; None where it has no step.
 
-    A nested mapping's keys are joined with "/". Booleans, null, lists and text other than nan and inf are no metrics.
-    Times without a zone are local.
+    A nested mapping's keys are joined with "/". Booleans, null, lists and text other than nan and inf are no
+    metrics. Times without a zone are local.
     """
     step = next((_step(row[key]) for key in STEP_KEYS if key in row), None)
     if step is None:
@@ -149,7 +157,9 @@ def looks_like_metrics(path: Path) -> bool | None:
 
 def _lines(data: bytes) -> list[bytes]:
     """Lines ended by \\n alone: a lone carriage return ends no line."""
-    return [line + b"\n" for line in data.split(b"\n")[:-1]] + ([] if data.endswith(b"\n") else [data.rpartition(b"\n")[2]])
+    return [line + b"\n" for line in data.split(b"\n")[:-1]] + (
+        [] if data.endswith(b"\n") else [data.rpartition(b"\n")[2]]
+    )
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

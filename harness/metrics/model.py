@@ -23,8 +23,8 @@ class SourceProblem:
     """Damage in a source; what was whole before it is kept."""
 
     code: str
-    """"bad-crc", "cut-tail", "not-parsable", "oversized", "unreadable", "vanished", "truncated" (rewritten from an
-    earlier byte) or "replaced" (another file under the same name)."""
+    """"bad-crc", "cut-tail", "not-parsable", "oversized", "unreadable", "vanished", "truncated" (rewritten
+    from an earlier byte) or "replaced" (another file under the same name)."""
     path: Path
     offset: int | None
     """Byte offset where it begins."""

@@ -1,8 +1,8 @@
 """Who holds a metric file open for writing, as far as /proc tells.
 
-What is seen here informs: a process of the run that holds the file proves it the run's own. A process outside the run
-that holds it makes it foreign, where that process was there before the launch or others write to the directory too.
-A writer on another node or in another PID namespace cannot be seen at all.
+What is seen here informs: a process of the run that holds the file proves it the run's own. A process outside
+the run that holds it makes it foreign, where that process was there before the launch or others write to the
+directory too. A writer on another node or in another PID namespace cannot be seen at all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import psutil
 
 _NAME = re.compile(r"tfevents\.(?P<time>\d+)\.(?P<host>.+?)(?:\.(?P<pid>\d+)\.(?P<number>\d+))?(?:\.v2)?$")
 _COST_FACTOR = 50
-"""A scan that took t seconds is not repeated within so many times t, so that scanning costs at most 2% of a core."""
+"""A scan that took t seconds is not repeated within so many times t, so that scanning costs at most 2% of a
+core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,17 @@ def writer_in_name(name: str) -> NamedWriter | None:
     if found is None:
         return None
     pid, number = found["pid"], found["number"]
-    return NamedWriter(created_at=float(found["time"]), host=found["host"], pid=int(pid) if pid else None,
-                       number=int(number) if number else None)
+    return NamedWriter(
+        created_at=float(found["time"]),
+        host=found["host"],
+        pid=int(pid) if pid else None,
+        number=int(number) if number else None,
+    )
 
 
 class Ownership:
-    """Looks at open files of the run's processes and of others; at most once a second, less where /proc is large."""
+    """Looks at open files of the run's processes and of others; at most once a second, less where /proc is
+    large."""
 
     def __init__(self, run_pids: Callable[[], Collection[int]], *, min_gap_s: float = 1.0) -> None:
         self._run_pids = run_pids
@@ -63,8 +69,11 @@ class Ownership:
         """Whether enough time has passed since the last look."""
         return time.monotonic() >= self._next_at
 
-    def look(self, unknown: Collection[Path], *, wanted: Callable[[str], bool]) -> tuple[dict[Path, Holder], set[Path]]:
-        """(holder of each unknown file that has one, files that the run writes and whose names are `wanted`)."""
+    def look(
+        self, unknown: Collection[Path], *, wanted: Callable[[str], bool]
+    ) -> tuple[dict[Path, Holder], set[Path]]:
+        """(holder of each unknown file that has one, files that the run writes and whose names are
+        `wanted`)."""
         began = time.monotonic()
         run = set(self._run_pids()) - {os.getpid()}
         held: dict[Path, Holder] = {}
@@ -110,8 +119,11 @@ def _others(run: set[int]) -> Iterator[int]:
                 continue
 
 
-def _written_files(pid: int, identities: Collection[tuple[int, int]], wanted: Callable[[str], bool],
-                   ) -> Iterator[tuple[tuple[int, int], str]]:
+def _written_files(
+    pid: int,
+    identities: Collection[tuple[int, int]],
+    wanted: Callable[[str], bool],
+) -> Iterator[tuple[tuple[int, int], str]]:
     """(identity, path) of open files that are sought or wanted and open for writing."""
     folder = f"/proc/{pid}/fd"
     for number in _listed(folder):
@@ -128,7 +140,8 @@ def _written_files(pid: int, identities: Collection[tuple[int, int]], wanted: Ca
 
 
 def _is_writable(pid: int, number: str) -> bool:
-    """flags of /proc/PID/fdinfo/N are octal open(2) flags (proc(5)); the access mode is in the lowest two bits."""
+    """flags of /proc/PID/fdinfo/N are octal open(2) flags (proc(5)); the access mode is in the lowest two
+    bits."""
     with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as file:  # noqa: PTH123
         for line in file:
             if line.startswith("flags:"):

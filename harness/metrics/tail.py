@@ -53,8 +53,13 @@ class TailedFile:
         """Damage so far; an unfinished record only when no more bytes will come."""
         found = [*self._lasting, *([self._passing] if self._passing else [])]
         if final and not self.ended and self._size > self.offset and not self._padded:
-            found.append(self._problem(
-                "cut-tail", self.offset, f"{self._size - self.offset} bytes of an unfinished record at the end"))
+            found.append(
+                self._problem(
+                    "cut-tail",
+                    self.offset,
+                    f"{self._size - self.offset} bytes of an unfinished record at the end",
+                )
+            )
         return found
 
     def poll(self, *, final: bool = False) -> Iterator[EventColumns | RestartMarker]:

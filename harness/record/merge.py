@@ -1,19 +1,20 @@
 """The attempt rule: which points of which writer make up the series of one tag in one run directory.
 
 Two writers whose lifetimes overlap are two writers of one attempt (two ranks, two processes) and are never
-stitched: a series follows the lowest of them. A writer that began after another one ended, or that belongs to a
-later attempt, is a restart if the train-phase tags that both hold make up more than half of the earlier one's
-train-phase points. Of the tags that both hold, the earlier writer's points at or above the restart's first step are
-superseded, also beyond the restart's last step: the branch that was abandoned is gone. The restart's first step is the
-lowest first step among the shared train-phase tags, so that a tag that is logged rarely is cut where training went
-back to. A later writer that is no restart (a closing evaluation, whose file repeats `train/epoch` in Transformers and
-`hp_metric` at step 0 in Lightning) cuts nothing; of equal steps its point counts. A restart marker (TensorBoard's SessionLog START at step N) purges
-what was written before it at or above N, in its own file and in the files of writers that ended before it began.
-Within one writer the last written point of a step counts.
+stitched: a series follows the lowest of them. A writer that began after another one ended, or that belongs to
+a later attempt, is a restart if the train-phase tags that both hold make up more than half of the earlier
+one's train-phase points. Of the tags that both hold, the earlier writer's points at or above the restart's
+first step are superseded, also beyond the restart's last step: the branch that was abandoned is gone. The
+restart's first step is the lowest first step among the shared train-phase tags, so that a tag that is logged
+rarely is cut where training went back to. A later writer that is no restart (a closing evaluation, whose file
+repeats `train/epoch` in Transformers and `hp_metric` at step 0 in Lightning) cuts nothing; of equal steps its
+point counts. A restart marker (TensorBoard's SessionLog START at step N) purges what was written before it at
+or above N, in its own file and in the files of writers that ended before it began. Within one writer the last
+written point of a step counts.
 
-A lifetime runs from the file's first event to its last by the writer's clock; where a source has no clock, by the
-time at which the harness saw its bytes. Kinds (TensorBoard, JSON lines) are never mixed in one series. Source: 15
-points instead of TensorBoard's 20 on a crash and restart, tensorboard issues 1272, 3570 and 5958.
+A lifetime runs from the file's first event to its last by the writer's clock; where a source has no clock, by
+the time at which the harness saw its bytes. Kinds (TensorBoard, JSON lines) are never mixed in one series.
+Source: 15 points instead of TensorBoard's 20 on a crash and restart, tensorboard issues 1272, 3570 and 5958.
 """
 
 from __future__ import annotations
@@ -61,9 +62,12 @@ class Plan:
 
 
 def make_plan(holders: Sequence[Lifetime], points: Mapping[int, int], writer: str | None = None) -> Plan:
-    """The plan for one tag in one run directory: `holders` are the sources that hold it, `points` how many each."""
+    """The plan for one tag in one run directory: `holders` are the sources that hold it, `points` how many
+    each."""
     kind = _leading_kind(holders, points)
-    ordered = sorted((h for h in holders if h.kind == kind), key=lambda h: (h.attempt, h.start, h.end, h.path))
+    ordered = sorted(
+        (h for h in holders if h.kind == kind), key=lambda h: (h.attempt, h.start, h.end, h.path)
+    )
     generations = _generations(ordered)
     chosen = [c for c in (_choose(generation, writer) for generation in generations) if c is not None]
     crowded = max(generations, key=len, default=[])

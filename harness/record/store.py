@@ -1,9 +1,10 @@
 """MetricStore: every scalar of a run in one SQLite file, metrics.db.
 
-One writer, one transaction per poll. The journal mode is DELETE, not WAL: after a SIGKILL a WAL database needs its
--shm file or a writable directory before anyone can read it, while a rollback journal leaves one plain file between
-transactions. A writer that was killed inside a transaction leaves a hot journal, which a read-only opener may not
-roll back; `open` then reads a private copy, so evidence is never changed by being read.
+One writer, one transaction per poll. The journal mode is DELETE, not WAL: after a SIGKILL a WAL database
+needs its -shm file or a writable directory before anyone can read it, while a rollback journal leaves one
+plain file between transactions. A writer that was killed inside a transaction leaves a hot journal, which a
+read-only opener may not roll back; `open` then reads a private copy, so evidence is never changed by being
+read.
 
 Encoding: `value` is NULL for NaN and for nothing else (SQLite cannot hold NaN and stores NULL in its place);
 infinities are stored as they are. `seq` is the rowid of `point`: the order in which events were written down.
@@ -141,8 +142,9 @@ class TagSummary:
 class MetricStore:
     """See the module's docstring. Writing methods need a store from `create`; reading ones work on both."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, *,
-                 cleanup: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, *, cleanup: Callable[[], None] | None = None
+    ) -> None:
         """Use `create`, `temporary` or `open`."""
         self.path = path
         self._db = connection
@@ -174,13 +176,15 @@ class MetricStore:
             db = sqlite3.connect(target, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
             db.execute("PRAGMA journal_mode=DELETE")
             db.execute("PRAGMA synchronous=NORMAL")
-            db.executescript(f"BEGIN;{_SCHEMA}PRAGMA application_id={_APPLICATION_ID};"
-                             f"PRAGMA user_version={FORMAT};COMMIT;")
+            db.executescript(
+                f"BEGIN;{_SCHEMA}PRAGMA application_id={_APPLICATION_ID};PRAGMA user_version={FORMAT};COMMIT;"
+            )
         return cls(path, db)
 
     @classmethod
     def open(cls, path: Path) -> MetricStore:
-        """An existing store, read-only, also one whose writer was killed; RecordError if missing or damaged."""
+        """An existing store, read-only, also one whose writer was killed; RecordError if missing or
+        damaged."""
         if not path.is_file():
             raise RecordError(f"{path} does not exist")
         try:
@@ -237,14 +241,25 @@ class MetricStore:
             finally:
                 self._in_transaction = False
 
-    def add_source(self, *, kind: str, path: str, run: str = "", node: str = "", writer: str = "", attempt: int = 1,
-                   inode: int | None = None, opened_at: float = 0.0) -> int:
+    def add_source(
+        self,
+        *,
+        kind: str,
+        path: str,
+        run: str = "",
+        node: str = "",
+        writer: str = "",
+        attempt: int = 1,
+        inode: int | None = None,
+        opened_at: float = 0.0,
+    ) -> int:
         """Register a file; `writer` defaults to the file's name."""
         with self.transaction():
             cursor = self._db.execute(
                 "INSERT INTO source(kind, path, run, node, writer, attempt, inode, opened_at)"
                 " VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
-                (kind, path, run, node, writer or Path(path).name, attempt, inode, opened_at))
+                (kind, path, run, node, writer or Path(path).name, attempt, inode, opened_at),
+            )
         source = cursor.lastrowid
         assert source is not None
         self._runs[source] = run
@@ -255,13 +270,20 @@ class MetricStore:
         with self.transaction():
             self._db.execute("UPDATE source SET opened_at = ? WHERE id = ?", (opened_at, source))
 
-    def append(self, source: int, events: Sequence[MetricEvent], *, observed_at: float,
-               standing: Standing = Standing.FRESH) -> None:
+    def append(
+        self,
+        source: int,
+        events: Sequence[MetricEvent],
+        *,
+        observed_at: float,
+        standing: Standing = Standing.FRESH,
+    ) -> None:
         """Write events down in their order."""
         self.append_columns(source, EventColumns.of(events), observed_at=observed_at, standing=standing)
 
-    def append_columns(self, source: int, columns: EventColumns, *, observed_at: float,
-                       standing: Standing = Standing.FRESH) -> None:
+    def append_columns(
+        self, source: int, columns: EventColumns, *, observed_at: float, standing: Standing = Standing.FRESH
+    ) -> None:
         """`append` without an object per event."""
         if not columns.tag:
             return
@@ -272,13 +294,17 @@ class MetricStore:
             batch = self._db.execute(
                 "INSERT INTO batch(source, observed_at, standing, points, first_wall, last_wall)"
                 " VALUES(?, ?, ?, ?, ?, ?)",
-                (source, observed_at, standing.value, len(tracks), walls[0], walls[-1])).lastrowid
-            rows = zip(tracks, itertools.repeat(batch), columns.step, columns.value, columns.wall_time, strict=False)
+                (source, observed_at, standing.value, len(tracks), walls[0], walls[-1]),
+            ).lastrowid
+            rows = zip(
+                tracks, itertools.repeat(batch), columns.step, columns.value, columns.wall_time, strict=False
+            )
             self._insert(rows, len(tracks))
             self._note(tracks, columns.step, fresh=standing is Standing.FRESH)
 
     def _insert(self, rows: Iterator[tuple[Any, ...]], count: int) -> None:
-        """Several rows per statement take half the time of executemany (measured: 0.36 s against 0.62 s a million)."""
+        """Several rows per statement take half the time of executemany (measured: 0.36 s against 0.62 s a
+        million)."""
         row = "(?, ?, ?, ?, ?)"
         many = f"INSERT INTO point VALUES {', '.join([row] * _ROWS_PER_INSERT)}"
         flat = itertools.chain.from_iterable(rows)
@@ -286,7 +312,9 @@ class MetricStore:
         for _ in range(count // _ROWS_PER_INSERT):
             self._db.execute(many, tuple(itertools.islice(flat, width)))
         rest = list(flat)
-        self._db.executemany(f"INSERT INTO point VALUES {row}", (rest[i : i + 5] for i in range(0, len(rest), 5)))
+        self._db.executemany(
+            f"INSERT INTO point VALUES {row}", (rest[i : i + 5] for i in range(0, len(rest), 5))
+        )
 
     def _track(self, source: int, tag: str) -> int:
         known = self._tracks.get((source, tag))
@@ -295,7 +323,8 @@ class MetricStore:
         phase = self.phase_of(self._runs.get(source, ""), tag)
         track = self._db.execute(
             "INSERT INTO track(source, tag, phase, ordered, points, fresh_points) VALUES(?, ?, ?, 1, 0, 0)",
-            (source, tag, phase.value)).lastrowid
+            (source, tag, phase.value),
+        ).lastrowid
         assert track is not None
         self._tracks[source, tag] = track
         self._last.extend([_BEFORE_ALL] * (track + 1 - len(self._last)))
@@ -316,23 +345,31 @@ class MetricStore:
         self._db.executemany(
             "UPDATE track SET points = points + ?1, fresh_points = fresh_points + ?2, ordered = ordered AND ?3,"
             " first_step = CASE WHEN ?2 > 0 THEN min(coalesce(first_step, ?4), ?4) ELSE first_step END WHERE id = ?5",
-            [(count, count if fresh else 0, track not in disordered, first[track], track)
-             for track, count in Counter(tracks).items()])
+            [
+                (count, count if fresh else 0, track not in disordered, first[track], track)
+                for track, count in Counter(tracks).items()
+            ],
+        )
 
     def add_purge(self, source: int, step: int) -> None:
         """A restart marker: what this source wrote so far at or above `step` no longer counts."""
         with self.transaction():
-            self._db.execute("INSERT INTO purge SELECT ?, 1 + coalesce(max(rowid), 0), ? FROM point", (source, step))
+            self._db.execute(
+                "INSERT INTO purge SELECT ?, 1 + coalesce(max(rowid), 0), ? FROM point", (source, step)
+            )
 
     def set_standing(self, source: int, standing: Standing, *, only: Standing | None = None) -> None:
         """Change the standing of a source's events, or of those that had `only`."""
         with self.transaction():
-            self._db.execute("UPDATE batch SET standing = ?1 WHERE source = ?2 AND (?3 IS NULL OR standing = ?3)",
-                             (standing.value, source, only.value if only else None))
+            self._db.execute(
+                "UPDATE batch SET standing = ?1 WHERE source = ?2 AND (?3 IS NULL OR standing = ?3)",
+                (standing.value, source, only.value if only else None),
+            )
             self._db.execute(
                 "UPDATE track SET (fresh_points, first_step) = (SELECT count(*), min(p.step) FROM point p"
                 " JOIN batch b ON b.id = p.batch WHERE p.track = track.id AND b.standing = 'fresh') WHERE source = ?",
-                (source,))
+                (source,),
+            )
 
     def build_index(self) -> None:
         """Make reading single series fast; worth it once, when writing is over."""
@@ -349,7 +386,8 @@ class MetricStore:
                 " coalesce(sum(b.points), 0), coalesce(sum(b.points * (b.standing = 'fresh')), 0),"
                 " coalesce(sum(b.points * (b.standing = 'stale')), 0),"
                 " coalesce(sum(b.points * (b.standing = 'foreign')), 0), min(b.observed_at), max(b.observed_at)"
-                " FROM source s LEFT JOIN batch b ON b.source = s.id GROUP BY s.id ORDER BY s.id").fetchall()
+                " FROM source s LEFT JOIN batch b ON b.source = s.id GROUP BY s.id ORDER BY s.id"
+            ).fetchall()
         names = tuple(StoredSource.__dataclass_fields__)
         return [StoredSource(**dict(zip(names, row, strict=True))) for row in rows]
 
@@ -358,29 +396,49 @@ class MetricStore:
         with _named(self.path, "is damaged"):
             totals = self._db.execute(
                 "SELECT s.run, t.tag, min(t.phase), sum(t.points) FROM track t JOIN source s ON s.id = t.source"
-                " GROUP BY s.run, t.tag ORDER BY s.run, t.tag").fetchall()
+                " GROUP BY s.run, t.tag ORDER BY s.run, t.tag"
+            ).fetchall()
             lives = self._lifetimes()
-            return [self._summary(run, tag, Phase(phase), points, lives) for run, tag, phase, points in totals]
+            return [
+                self._summary(run, tag, Phase(phase), points, lives) for run, tag, phase, points in totals
+            ]
 
     def runs_of(self, tag: str) -> list[str]:
-        """Run directories that hold fresh points of the tag: train phase first, then by points, then by name."""
+        """Run directories that hold fresh points of the tag: train phase first, then by points, then by
+        name."""
         with _named(self.path, "is damaged"):
             rows = self._db.execute(
                 "SELECT s.run FROM track t JOIN source s ON s.id = t.source WHERE t.tag = ? AND t.fresh_points > 0"
-                " GROUP BY s.run ORDER BY min(t.phase <> 'train'), sum(t.fresh_points) DESC, s.run", (tag,)).fetchall()
+                " GROUP BY s.run ORDER BY min(t.phase <> 'train'), sum(t.fresh_points) DESC, s.run",
+                (tag,),
+            ).fetchall()
         return [run for (run,) in rows]
 
-    def series(self, tag: str, *, run: str | None = None, writer: str | None = None,
-               standing: Standing = Standing.FRESH, last: int | None = None) -> list[Point]:
+    def series(
+        self,
+        tag: str,
+        *,
+        run: str | None = None,
+        writer: str | None = None,
+        standing: Standing = Standing.FRESH,
+        last: int | None = None,
+    ) -> list[Point]:
         """The merged series in step order, one point per step (see harness.record.merge for the rule).
 
-        `run` defaults to the first of `runs_of(tag)`, `writer` to the lowest of those that wrote at the same time;
-        `last` keeps the end only. Points of another standing are given as stored, in step order.
+        `run` defaults to the first of `runs_of(tag)`, `writer` to the lowest of those that wrote at the same
+        time; `last` keeps the end only. Points of another standing are given as stored, in step order.
         """
         return list(self.iter_series(tag, run=run, writer=writer, standing=standing, last=last))
 
-    def iter_series(self, tag: str, *, run: str | None = None, writer: str | None = None,
-                    standing: Standing = Standing.FRESH, last: int | None = None) -> Iterator[Point]:
+    def iter_series(
+        self,
+        tag: str,
+        *,
+        run: str | None = None,
+        writer: str | None = None,
+        standing: Standing = Standing.FRESH,
+        last: int | None = None,
+    ) -> Iterator[Point]:
         """`series`, streaming."""
         with _named(self.path, "is damaged"):
             if run is None:
@@ -400,7 +458,8 @@ class MetricStore:
         """(run, lifetime) of every source with fresh events."""
         train: dict[int, dict[str, tuple[int, int]]] = {}
         for source, tag, step, points in self._db.execute(
-                "SELECT source, tag, first_step, fresh_points FROM track WHERE phase = 'train' AND fresh_points > 0"):
+            "SELECT source, tag, first_step, fresh_points FROM track WHERE phase = 'train' AND fresh_points > 0"
+        ):
             train.setdefault(source, {})[tag] = step, points
         purges: dict[int, list[tuple[int, int]]] = {}
         for source, seq, step in self._db.execute("SELECT source, seq, step FROM purge ORDER BY rowid"):
@@ -409,35 +468,59 @@ class MetricStore:
             "SELECT s.id, s.kind, s.writer, s.path, s.attempt, s.run, s.opened_at,"
             " min(CASE WHEN b.first_wall > 0 THEN b.first_wall END), max(b.last_wall),"
             " min(b.observed_at), max(b.observed_at)"
-            " FROM source s JOIN batch b ON b.source = s.id AND b.standing = 'fresh' GROUP BY s.id").fetchall()
+            " FROM source s JOIN batch b ON b.source = s.id AND b.standing = 'fresh' GROUP BY s.id"
+        ).fetchall()
         result = {}
         for source, kind, writer, path, attempt, run, opened, first, end, seen_first, seen_last in rows:
             start, end = (seen_first, seen_last) if first is None else (min(opened or first, first), end)
-            result[source] = run, Lifetime(
-                source=source, kind=kind, writer=writer, path=path, attempt=attempt, start=start, end=end,
-                train=train.get(source, {}), purges=tuple(purges.get(source, ())))
+            result[source] = (
+                run,
+                Lifetime(
+                    source=source,
+                    kind=kind,
+                    writer=writer,
+                    path=path,
+                    attempt=attempt,
+                    start=start,
+                    end=end,
+                    train=train.get(source, {}),
+                    purges=tuple(purges.get(source, ())),
+                ),
+            )
         return result
 
-    def _plan(self, tag: str, run: str, writer: str | None,
-              lives: dict[int, tuple[str, Lifetime]]) -> tuple[Plan, dict[int, tuple[int, bool, int]]]:
+    def _plan(
+        self, tag: str, run: str, writer: str | None, lives: dict[int, tuple[str, Lifetime]]
+    ) -> tuple[Plan, dict[int, tuple[int, bool, int]]]:
         """The plan and {source: (track, ordered, first step)} of the tag's fresh points in a run."""
         tracks, points = {}, {}
         for track, source, ordered, first, fresh in self._db.execute(
-                "SELECT id, source, ordered, first_step, fresh_points FROM track WHERE tag = ? AND fresh_points > 0",
-                (tag,)):
+            "SELECT id, source, ordered, first_step, fresh_points FROM track WHERE tag = ? AND fresh_points > 0",
+            (tag,),
+        ):
             if source in lives and lives[source][0] == run:
                 tracks[source] = track, bool(ordered), first
                 points[source] = fresh
         return make_plan([lives[source][1] for source in tracks], points, writer), tracks
 
-    def _query(self, tag: str, run: str | None, writer: str | None, standing: Standing,
-               lives: dict[int, tuple[str, Lifetime]]) -> tuple[str, list[Any]] | None:
-        """SQL for (step, value, wall_time, seq) of the series, without ORDER BY; None where there is nothing."""
+    def _query(
+        self,
+        tag: str,
+        run: str | None,
+        writer: str | None,
+        standing: Standing,
+        lives: dict[int, tuple[str, Lifetime]],
+    ) -> tuple[str, list[Any]] | None:
+        """SQL for (step, value, wall_time, seq) of the series, without ORDER BY; None where there is
+        nothing."""
         fields = "SELECT p.step AS step, p.value AS value, p.wall_time AS wall_time, p.rowid AS seq"
         if standing is not Standing.FRESH:
-            return (f"{fields} FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch"
-                    " JOIN source s ON s.id = t.source WHERE t.tag = ? AND b.standing = ? AND (? IS NULL OR s.run = ?)"
-                    " AND (? IS NULL OR s.writer = ?)", [tag, standing.value, run, run, writer, writer])
+            return (
+                f"{fields} FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch"
+                " JOIN source s ON s.id = t.source WHERE t.tag = ? AND b.standing = ? AND (? IS NULL OR s.run = ?)"
+                " AND (? IS NULL OR s.writer = ?)",
+                [tag, standing.value, run, run, writer, writer],
+            )
         if run is None:
             return None
         plan, tracks = self._plan(tag, run, writer, lives)
@@ -455,16 +538,22 @@ class MetricStore:
                 parameters += [seq, step]
             conditions.append(f"({condition})")
             order.append(f"WHEN {track} THEN {index * _SEGMENT}")
-        where = (f"FROM point p WHERE p.track IN ({', '.join(str(tracks[s.source][0]) for s in plan.segments)})"
-                 f" AND ({' OR '.join(conditions)})"
-                 " AND p.batch IN (SELECT id FROM batch WHERE standing = 'fresh')")
+        where = (
+            f"FROM point p WHERE p.track IN ({', '.join(str(tracks[s.source][0]) for s in plan.segments)})"
+            f" AND ({' OR '.join(conditions)})"
+            " AND p.batch IN (SELECT id FROM batch WHERE standing = 'fresh')"
+        )
         if _is_sorted(plan, tracks):
             return f"{fields} {where}", parameters
         # SQLite gives bare columns from the row of max(): the last written of the latest writer.
-        return (f"{fields}, max(CASE p.track {' '.join(order)} END + p.rowid) {where} GROUP BY p.step", parameters)
+        return (
+            f"{fields}, max(CASE p.track {' '.join(order)} END + p.rowid) {where} GROUP BY p.step",
+            parameters,
+        )
 
-    def _summary(self, run: str, tag: str, phase: Phase, points: int,
-                 lives: dict[int, tuple[str, Lifetime]]) -> TagSummary:
+    def _summary(
+        self, run: str, tag: str, phase: Phase, points: int, lives: dict[int, tuple[str, Lifetime]]
+    ) -> TagSummary:
         query = self._query(tag, run, None, Standing.FRESH, lives)
         row: tuple[Any, ...] = (0, None, None, 0, None, None, None)
         end: tuple[Any, ...] = (None, None)
@@ -474,14 +563,28 @@ class MetricStore:
             row = self._db.execute(
                 f"SELECT count(*), min(step), max(step), coalesce(sum({odd}), 0), min(CASE WHEN {odd} THEN step END),"
                 f" min(CASE WHEN {odd} THEN NULL ELSE value END), max(CASE WHEN {odd} THEN NULL ELSE value END)"
-                f" FROM ({sql})", parameters).fetchone()
+                f" FROM ({sql})",
+                parameters,
+            ).fetchone()
             ends = self._db.execute(f"{sql} ORDER BY 1 DESC LIMIT 1", parameters).fetchall()
             end = (math.nan if ends[0][1] is None else ends[0][1], ends[0][2]) if ends else end
         plan, _ = self._plan(tag, run, None, lives)
         return TagSummary(
-            tag=tag, run=run, phase=phase, points=points, fresh_points=row[0], first_step=row[1], last_step=row[2],
-            last_value=end[0], nonfinite=row[3], first_nonfinite_step=row[4], min_finite=row[5], max_finite=row[6],
-            last_wall_time=end[1], writers=plan.writers)
+            tag=tag,
+            run=run,
+            phase=phase,
+            points=points,
+            fresh_points=row[0],
+            first_step=row[1],
+            last_step=row[2],
+            last_value=end[0],
+            nonfinite=row[3],
+            first_nonfinite_step=row[4],
+            min_finite=row[5],
+            max_finite=row[6],
+            last_wall_time=end[1],
+            writers=plan.writers,
+        )
 
 
 def _is_sorted(plan: Plan, tracks: dict[int, tuple[int, bool, int]]) -> bool:
@@ -495,11 +598,20 @@ def _is_sorted(plan: Plan, tracks: dict[int, tuple[int, bool, int]]) -> bool:
 
 
 def _connect_readonly(file: Path, shown: Path) -> sqlite3.Connection:
-    """Raises sqlite3.Error where SQLite cannot read the file as it stands, RecordError where it is none of ours."""
-    db = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=_BUSY_S,
-                         check_same_thread=False)
+    """Raises sqlite3.Error where SQLite cannot read the file as it stands, RecordError where it is none of
+    ours."""
+    db = sqlite3.connect(
+        f"{file.resolve().as_uri()}?mode=ro",
+        uri=True,
+        isolation_level=None,
+        timeout=_BUSY_S,
+        check_same_thread=False,
+    )
     try:
-        found = db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
+        found = (
+            db.execute("PRAGMA application_id").fetchone()[0],
+            db.execute("PRAGMA user_version").fetchone()[0],
+        )
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if found != (_APPLICATION_ID, FORMAT):
             raise RecordError(f"{shown} is not a metric store of format {FORMAT}")

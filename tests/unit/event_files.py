@@ -7,20 +7,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.metrics.model import EventColumns, RestartMarker
-from harness.metrics.tensorboard import masked_crc
-from harness.record.events import MetricEvent
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
+
+from harness.metrics.model import EventColumns, RestartMarker
+from harness.metrics.tfrecord import masked_crc
+from harness.record.events import MetricEvent
 
 EPOCH = 1_770_000_000.0
 
 
 def scalar(tag: str, step: int, value: float, wall_time: float | None = None) -> Event:
     """One event as SummaryWriter.add_scalar makes it."""
-    return Event(wall_time=EPOCH + step if wall_time is None else wall_time, step=step,
-                 summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
+    return Event(
+        wall_time=EPOCH + step if wall_time is None else wall_time,
+        step=step,
+        summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]),
+    )
 
 
 def version(wall_time: float = EPOCH) -> Event:

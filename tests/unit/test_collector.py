@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from harness.frameworks.base import EVAL_TAG_PATTERNS
 from harness.metrics import collector as collector_module
 from harness.metrics import discovery
@@ -20,7 +21,6 @@ from harness.metrics.discovery import kind_of
 from harness.metrics.ownership import writer_in_name
 from harness.record.store import MetricStore
 from harness.record.vocabulary import Phase, Standing
-
 from tests.unit.event_files import Event, scalar, session_start, version, write
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,9 @@ def test_new_file_counts_from_its_start(tmp_path: Path, store: MetricStore) -> N
     """A directory that does not exist before the launch; points arrive in polls."""
     collector = MetricCollector(store, [tmp_path / "logs"])
     assert collector.inventory() == []
-    path = write(tmp_path / "logs" / "events.out.tfevents.1770000000.vm.17.0", [version(LAUNCH), *curve("loss", 0, 1)])
+    path = write(
+        tmp_path / "logs" / "events.out.tfevents.1770000000.vm.17.0", [version(LAUNCH), *curve("loss", 0, 1)]
+    )
     assert collector.poll(now=LAUNCH + 1, launched_at=LAUNCH) == 2
     write(path, curve("loss", 2), append=True)
     assert collector.poll(now=LAUNCH + 2, launched_at=LAUNCH) == 1
@@ -108,14 +110,19 @@ def test_old_file_copied_in_is_stale(tmp_path: Path, store: MetricStore) -> None
     collector.inventory()
     logs.mkdir()
     shutil.copy(old, logs)
-    write(logs / "events.out.tfevents.2", [scalar("loss", 2, 1, LAUNCH - 599), scalar("loss", 3, 1, LAUNCH - 601)])
+    write(
+        logs / "events.out.tfevents.2",
+        [scalar("loss", 2, 1, LAUNCH - 599), scalar("loss", 3, 1, LAUNCH - 601)],
+    )
     facts = finish(collector)
     assert [(f.points, f.stale_points) for f in facts.values()] == [(0, 1), (1, 1)]
     assert [p.step for p in store.series("loss")] == [2]
     assert [p.step for p in store.series("loss", standing=Standing.STALE)] == [1, 3]
 
 
-def test_old_file_without_a_clock_copied_in_with_its_time_is_stale(tmp_path: Path, store: MetricStore) -> None:
+def test_old_file_without_a_clock_copied_in_with_its_time_is_stale(
+    tmp_path: Path, store: MetricStore
+) -> None:
     """`cp -p` keeps the time of modification, which is all that such a source tells."""
     collector = MetricCollector(store, [tmp_path])
     collector.inventory()
@@ -135,7 +142,9 @@ def test_old_file_moved_into_the_directory_does_not_count(tmp_path: Path, store:
     assert finish(collector) == {}
 
 
-def test_file_that_appears_after_the_exit_is_found_by_the_last_poll(tmp_path: Path, store: MetricStore) -> None:
+def test_file_that_appears_after_the_exit_is_found_by_the_last_poll(
+    tmp_path: Path, store: MetricStore
+) -> None:
     """A writer that flushes late, in a directory that did not exist."""
     collector = MetricCollector(store, [tmp_path / "logs"])
     collector.inventory()
@@ -146,15 +155,21 @@ def test_file_that_appears_after_the_exit_is_found_by_the_last_poll(tmp_path: Pa
 
 
 def test_subdirectories_and_roots_are_runs_of_their_own(tmp_path: Path, store: MetricStore) -> None:
-    """The first root that has a file gives no prefix; the next one's name keeps it apart; evaluations are told."""
+    """The first root that has a file gives no prefix; the next one's name keeps it apart; evaluations are
+    told."""
     for place in ("one/train", "one/validation", "two"):
         write(tmp_path / place / "events.out.tfevents.1", curve("epoch_loss", 1))
     (tmp_path / "two" / "eval_metrics.jsonl").write_text('{"step": 1, "loss": 1}\n')
-    collector = MetricCollector(store, [tmp_path / "one", tmp_path / "two"], eval_tag_patterns=EVAL_TAG_PATTERNS)
+    collector = MetricCollector(
+        store, [tmp_path / "one", tmp_path / "two"], eval_tag_patterns=EVAL_TAG_PATTERNS
+    )
     collector.finish(now=LAUNCH, launched_at=0.0)
     assert [(t.run, t.tag, t.phase) for t in store.tags()] == [
-        ("train", "epoch_loss", Phase.TRAIN), ("two", "epoch_loss", Phase.TRAIN),
-        ("two/eval_metrics", "loss", Phase.EVAL), ("validation", "epoch_loss", Phase.EVAL)]
+        ("train", "epoch_loss", Phase.TRAIN),
+        ("two", "epoch_loss", Phase.TRAIN),
+        ("two/eval_metrics", "loss", Phase.EVAL),
+        ("validation", "epoch_loss", Phase.EVAL),
+    ]
 
 
 @pytest.mark.parametrize("how", ["truncated", "replaced", "in place"])
@@ -170,7 +185,9 @@ def test_file_that_begins_again_is_another_source(tmp_path: Path, store: MetricS
         write(path, again)
     facts = collector.finish(now=LAUNCH + 200, launched_at=LAUNCH)
     assert [fact.points for fact in facts] == [10, len(again)]
-    assert [problem.code for problem in facts[0].problems] == ["replaced" if how == "replaced" else "truncated"]
+    assert [problem.code for problem in facts[0].problems] == [
+        "replaced" if how == "replaced" else "truncated"
+    ]
     assert [p.step for p in store.series("loss")] == list(range(5 + len(again)))
 
 
@@ -201,7 +218,9 @@ def test_deleted_directory_is_survived_and_reported(tmp_path: Path, store: Metri
 
 def test_restart_marker_reaches_the_store(tmp_path: Path, store: MetricStore) -> None:
     """SummaryWriter(purge_step=2) in the same file."""
-    write(tmp_path / "events.out.tfevents.1", [*curve("loss", 0, 1, 2, 3), session_start(2), *curve("loss", 2)])
+    write(
+        tmp_path / "events.out.tfevents.1", [*curve("loss", 0, 1, 2, 3), session_start(2), *curve("loss", 2)]
+    )
     finish(MetricCollector(store, [tmp_path]))
     assert [p.step for p in store.series("loss")] == [0, 1, 2]
 
@@ -214,8 +233,9 @@ def test_json_lines_that_are_no_metrics_are_left_alone(tmp_path: Path, store: Me
     assert finish(MetricCollector(store, [tmp_path])) == {}
 
 
-def test_walk_survives_loops_and_stays_bounded(tmp_path: Path, store: MetricStore,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_survives_loops_and_stays_bounded(
+    tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Links that lead up, links to nothing, pipes, and more entries than anyone should look at."""
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "tfevents.dangling").symlink_to(tmp_path / "nothing")
@@ -250,8 +270,12 @@ def writer() -> Iterator[Callable[[Path], int]]:
 
     def start(path: Path) -> int:
         path.parent.mkdir(exist_ok=True)
-        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(time.time()), str(ROOT)],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(time.time()), str(ROOT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         started.append(process)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         return process.pid
@@ -278,7 +302,10 @@ def test_files_of_a_shared_directory_are_sorted_by_who_writes_them(
     write(tmp_path / "events.out.tfevents.3", [scalar("lr", 1, 1, launched)])
     facts = {Path(f.path).name[-1]: f for f in collector.finish(now=time.time(), launched_at=launched)}
     assert {name: (f.ownership, f.points, f.foreign_points) for name, f in facts.items()} == {
-        "1": ("own", 1, 0), "2": ("foreign", 0, 1), "3": ("unknown", 1, 0)}
+        "1": ("own", 1, 0),
+        "2": ("foreign", 0, 1),
+        "3": ("unknown", 1, 0),
+    }
     assert sum(t.fresh_points for t in store.tags()) == 2
 
 
@@ -343,13 +370,16 @@ def test_source_fact_is_json(tmp_path: Path, store: MetricStore) -> None:
     assert (shown["points"], shown["kind"]) == (1, "tensorboard")
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("events.out.tfevents.1796014016.vm.13924.0", ("vm", 13924, 0)),
-    ("events.out.tfevents.1768000000.node0.1.0.v2", ("node0", 1, 0)),
-    ("events.out.tfevents.1768000000.gpu-1.cluster.local.77.3", ("gpu-1.cluster.local", 77, 3)),
-    ("events.out.tfevents.1768000000.host", ("host", None, None)),
-    ("metrics.jsonl", None),
-])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("events.out.tfevents.1796014016.vm.13924.0", ("vm", 13924, 0)),
+        ("events.out.tfevents.1768000000.node0.1.0.v2", ("node0", 1, 0)),
+        ("events.out.tfevents.1768000000.gpu-1.cluster.local.77.3", ("gpu-1.cluster.local", 77, 3)),
+        ("events.out.tfevents.1768000000.host", ("host", None, None)),
+        ("metrics.jsonl", None),
+    ],
+)
 def test_writer_in_name(name: str, expected: tuple[str, int | None, int | None] | None) -> None:
     """Host and PID, as they inform."""
     found = writer_in_name(name)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.metrics import jsonl
-from harness.metrics.jsonl import JsonlReader, looks_like_metrics, row_metrics
-from harness.record.events import MetricEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.metrics import jsonl
+from harness.metrics.jsonl import JsonlReader, looks_like_metrics, row_metrics
+from harness.record.events import MetricEvent
 from tests.unit.event_files import codes, drain
 
 
@@ -26,14 +26,30 @@ def make(path: Path, *lines: str | bytes) -> Path:
 
 def test_rows_become_events(tmp_path: Path) -> None:
     """Flat and one level of nesting; text, lists, booleans and null are no metrics."""
-    path = make(tmp_path / "m.jsonl", json.dumps({
-        "step": 12, "loss": 0.5, "eval": {"loss": 1, "name": "x", "deep": {"no": 1}}, "done": True, "note": "hi",
-        "list": [1], "none": None, "timestamp": 1_770_000_000.5}))
-    assert drain(JsonlReader(path)) == [MetricEvent("loss", 12, 0.5, 1_770_000_000.5),
-                                        MetricEvent("eval/loss", 12, 1.0, 1_770_000_000.5)]
+    path = make(
+        tmp_path / "m.jsonl",
+        json.dumps(
+            {
+                "step": 12,
+                "loss": 0.5,
+                "eval": {"loss": 1, "name": "x", "deep": {"no": 1}},
+                "done": True,
+                "note": "hi",
+                "list": [1],
+                "none": None,
+                "timestamp": 1_770_000_000.5,
+            }
+        ),
+    )
+    assert drain(JsonlReader(path)) == [
+        MetricEvent("loss", 12, 0.5, 1_770_000_000.5),
+        MetricEvent("eval/loss", 12, 1.0, 1_770_000_000.5),
+    ]
 
 
-@pytest.mark.parametrize("token", ["NaN", '"nan"', '"NaN"', "Infinity", '"-inf"', "1e999", "-Infinity", '"+Inf"'])
+@pytest.mark.parametrize(
+    "token", ["NaN", '"nan"', '"NaN"', "Infinity", '"-inf"', "1e999", "-Infinity", '"+Inf"']
+)
 def test_nonfinite_values_survive(tmp_path: Path, token: str) -> None:
     """However the trainer spells them."""
     ((event),) = drain(JsonlReader(make(tmp_path / "m.jsonl", '{"step": 1, "loss": ' + token + "}")))
@@ -41,20 +57,35 @@ def test_nonfinite_values_survive(tmp_path: Path, token: str) -> None:
     assert math.isnan(event.value) == ("nan" in token.lower())
 
 
-@pytest.mark.parametrize(("row", "expected"), [
-    ({"global_step": 3, "loss": 1}, (3, 0.0, {"loss": 1.0})),
-    ({"_step": 3, "_timestamp": 1.77e12, "loss": 1}, (3, 1.77e9, {"loss": 1.0})),
-    ({"step": 3.0, "iteration": 9, "loss": 1}, (3, 0.0, {"loss": 1.0})),
-    ({"step": 3, "time": 0.25}, (3, 0.0, {"time": 0.25})),
-    ({"iter": 3, "time": "2026-01-02T03:04:05Z"},
-     (3, datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc).timestamp(), {})),
-    ({"step": 3, "time": "2026-01-02T05:04:05+02:00"},
-     (3, datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc).timestamp(), {})),
-    ({"step": 3, "big": 10**400}, (3, 0.0, {"big": math.inf})),
-    ({"loss": 1.0}, None), ({"step": "3"}, None), ({"step": True}, None), ({"step": 1.5}, None),
-    ({"step": 1 << 63}, None), ({"step": math.nan}, None), ({"step": math.inf}, None),
-], ids=str)
-def test_step_and_time_keys(row: dict[str, Any], expected: tuple[int, float, dict[str, float]] | None) -> None:
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"global_step": 3, "loss": 1}, (3, 0.0, {"loss": 1.0})),
+        ({"_step": 3, "_timestamp": 1.77e12, "loss": 1}, (3, 1.77e9, {"loss": 1.0})),
+        ({"step": 3.0, "iteration": 9, "loss": 1}, (3, 0.0, {"loss": 1.0})),
+        ({"step": 3, "time": 0.25}, (3, 0.0, {"time": 0.25})),
+        (
+            {"iter": 3, "time": "2026-01-02T03:04:05Z"},
+            (3, datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc).timestamp(), {}),
+        ),
+        (
+            {"step": 3, "time": "2026-01-02T05:04:05+02:00"},
+            (3, datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc).timestamp(), {}),
+        ),
+        ({"step": 3, "big": 10**400}, (3, 0.0, {"big": math.inf})),
+        ({"loss": 1.0}, None),
+        ({"step": "3"}, None),
+        ({"step": True}, None),
+        ({"step": 1.5}, None),
+        ({"step": 1 << 63}, None),
+        ({"step": math.nan}, None),
+        ({"step": math.inf}, None),
+    ],
+    ids=str,
+)
+def test_step_and_time_keys(
+    row: dict[str, Any], expected: tuple[int, float, dict[str, float]] | None
+) -> None:
     """Step keys by preference; small numbers under a time key are durations; big times are milliseconds."""
     assert row_metrics(row) == expected
 
@@ -67,8 +98,16 @@ def test_lone_surrogate_in_a_key_is_escaped(tmp_path: Path) -> None:
 
 def test_bad_lines_are_reported_and_passed_over(tmp_path: Path) -> None:
     """Invalid UTF-8, broken JSON, no object, deep nesting, CRLF, blank lines, a byte order mark."""
-    path = make(tmp_path / "m.jsonl", b"\xef\xbb\xbf" + b'{"step": 1, "loss": 1}\r\n', b"\xff\xfe\n", "{broken", "[1]",
-                "[" * 100_000, "", '{"step": 2, "loss": 2}')
+    path = make(
+        tmp_path / "m.jsonl",
+        b"\xef\xbb\xbf" + b'{"step": 1, "loss": 1}\r\n',
+        b"\xff\xfe\n",
+        "{broken",
+        "[1]",
+        "[" * 100_000,
+        "",
+        '{"step": 2, "loss": 2}',
+    )
     reader = JsonlReader(path)
     assert [e.step for e in drain(reader)] == [1, 2]
     (problem,) = reader.problems(final=True)
@@ -81,8 +120,12 @@ def test_huge_line_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A line above the limit costs no memory; those around it are read, and the digest covers all."""
     monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(jsonl, "CHUNK_BYTES", chunk)
-    path = make(tmp_path / "m.jsonl", '{"step": 1, "loss": 1}', '{"step": 9, "x": "' + "y" * 5000 + '"}',
-                '{"step": 2, "loss": 2}')
+    path = make(
+        tmp_path / "m.jsonl",
+        '{"step": 1, "loss": 1}',
+        '{"step": 9, "x": "' + "y" * 5000 + '"}',
+        '{"step": 2, "loss": 2}',
+    )
     reader = JsonlReader(path)
     assert [e.step for e in drain(reader)] == [1, 2]
     assert codes(reader, final=True) == ["oversized"]
@@ -109,19 +152,26 @@ def test_first_offset_leaves_old_rows_out(tmp_path: Path) -> None:
     assert [e.step for e in drain(reader)] == [2] and codes(reader, final=True) == []
 
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-                           lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner,
-                                                                                       max_size=2), max_leaves=5)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=5,
+)
 lines = st.one_of(
-    st.builds(lambda step, row: json.dumps({**row, "step": step}).encode(), st.integers(-5, 1 << 40),
-              st.dictionaries(st.sampled_from(["loss", "lr", "time", "é", "a/b"]), json_values, max_size=3)),
-    st.binary(max_size=20).map(lambda data: data.replace(b"\n", b" ")))
+    st.builds(
+        lambda step, row: json.dumps({**row, "step": step}).encode(),
+        st.integers(-5, 1 << 40),
+        st.dictionaries(st.sampled_from(["loss", "lr", "time", "é", "a/b"]), json_values, max_size=3),
+    ),
+    st.binary(max_size=20).map(lambda data: data.replace(b"\n", b" ")),
+)
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=st.lists(lines, max_size=8), data=st.data())
-def test_growth_in_any_pieces_gives_the_same_as_the_whole(tmp_path_factory: pytest.TempPathFactory, rows: list[bytes],
-                                                         data: st.DataObject) -> None:
+def test_growth_in_any_pieces_gives_the_same_as_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[bytes], data: st.DataObject
+) -> None:
     """Any lines, any cuts: the same events, digest and problem as one read; nothing raises."""
     whole = b"".join(row + b"\n" for row in rows)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
@@ -139,14 +189,20 @@ def test_growth_in_any_pieces_gives_the_same_as_the_whole(tmp_path_factory: pyte
     assert (reader.sha256, codes(reader, final=True)) == (single.sha256, codes(single, final=True))
 
 
-@pytest.mark.parametrize(("lines", "verdict"), [
-    (['{"step": 1, "loss": 0.5}'], True),
-    (['{"config": 1}', '{"step": 1, "loss": 0.5}'], True),
-    (['{"prompt": "a", "completion": "b"}'] * 6, False),
-    (['{"prompt": "a", "completion": "b"}'], None),
-    ([b'{"step": 1, "loss": 0.5}'], None),
-    ([], None),
-], ids=["metrics", "header", "dataset", "undecided", "unfinished", "empty"])
-def test_metric_files_are_told_from_data_sets(tmp_path: Path, lines: list[str | bytes], verdict: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        (['{"step": 1, "loss": 0.5}'], True),
+        (['{"config": 1}', '{"step": 1, "loss": 0.5}'], True),
+        (['{"prompt": "a", "completion": "b"}'] * 6, False),
+        (['{"prompt": "a", "completion": "b"}'], None),
+        ([b'{"step": 1, "loss": 0.5}'], None),
+        ([], None),
+    ],
+    ids=["metrics", "header", "dataset", "undecided", "unfinished", "empty"],
+)
+def test_metric_files_are_told_from_data_sets(
+    tmp_path: Path, lines: list[str | bytes], verdict: bool | None
+) -> None:
     """By their first lines; undecided until there are enough."""
     assert looks_like_metrics(make(tmp_path / "m.jsonl", *lines)) is verdict

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from harness.metrics.command import metrics_report
 from harness.record.events import MetricEvent
 from harness.record.store import MetricStore
 from harness.record.vocabulary import Standing
-
 from tests.unit.event_files import EPOCH, scalar, write
 
 CASES = Path(__file__).parent / "cases"
@@ -31,10 +31,18 @@ def test_restart_is_merged(path: Path) -> None:
     report = strict(metrics_report(path, [expected["tag"]], None))
     series = report["series"][expected["tag"]]
     lowest = min(series, key=lambda point: point["value"])
-    assert (report["ok"], report["keys"], report["unknown"], report["problems"]) == (True, [expected["tag"]], [], [])
+    assert (report["ok"], report["keys"], report["unknown"], report["problems"]) == (
+        True,
+        [expected["tag"]],
+        [],
+        [],
+    )
     assert [point["step"] for point in series] == list(range(expected["points"]))
     assert series[-1]["value"] == pytest.approx(expected["last"]["value"])
-    assert (lowest["step"], lowest["value"]) == (expected["min"]["step"], pytest.approx(expected["min"]["value"]))
+    assert (lowest["step"], lowest["value"]) == (
+        expected["min"]["step"],
+        pytest.approx(expected["min"]["value"]),
+    )
     assert series[6]["value"] == expected["step_6"]
 
 
@@ -52,17 +60,27 @@ def test_keys_without_series_when_nothing_is_asked(tmp_path: Path) -> None:
     """A file with two tags."""
     path = write(tmp_path / "events.out.tfevents.1", [scalar("b", 1, 1), scalar("a", 1, 1)])
     report = strict(metrics_report(path, [], None))
-    assert report == {"ok": True, "path": str(path), "keys": ["a", "b"], "unknown": [], "series": {}, "problems": []}
+    assert report == {
+        "ok": True,
+        "path": str(path),
+        "keys": ["a", "b"],
+        "unknown": [],
+        "series": {},
+        "problems": [],
+    }
 
 
 def test_nonfinite_values_are_null_with_their_name(tmp_path: Path) -> None:
     """Strict JSON has no NaN; a wall time that the source lacks is null too."""
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "loss": NaN}\n{"step": 2, "loss": "-inf"}\n{"step": 3, "loss": 0.5, "time": 1.77e9}\n')
+    path.write_text(
+        '{"step": 1, "loss": NaN}\n{"step": 2, "loss": "-inf"}\n{"step": 3, "loss": 0.5, "time": 1.77e9}\n'
+    )
     assert strict(metrics_report(path, ["loss"], None))["series"]["loss"] == [
         {"step": 1, "value": None, "repr": "nan", "wall_time": None},
         {"step": 2, "value": None, "repr": "-inf", "wall_time": None},
-        {"step": 3, "value": 0.5, "wall_time": 1.77e9}]
+        {"step": 3, "value": 0.5, "wall_time": 1.77e9},
+    ]
 
 
 def test_last_keeps_the_end_of_each_series(tmp_path: Path) -> None:
@@ -123,8 +141,12 @@ def test_out_dir_is_answered_from_its_store(tmp_path: Path, name: str) -> None:
     with MetricStore.create(tmp_path / "metrics.db") as store:
         for standing, value in ((Standing.STALE, 9.0), (Standing.FRESH, 1.0)):
             source = store.add_source(kind="tensorboard", path=f"/logs/{standing.value}")
-            store.append(source, [MetricEvent("loss", 1, value, EPOCH), MetricEvent("lr", 1, math.nan, EPOCH)],
-                         observed_at=EPOCH, standing=standing)
+            store.append(
+                source,
+                [MetricEvent("loss", 1, value, EPOCH), MetricEvent("lr", 1, math.nan, EPOCH)],
+                observed_at=EPOCH,
+                standing=standing,
+            )
     report = strict(metrics_report(tmp_path / name, ["loss"], None))
     assert report["series"]["loss"] == [{"step": 1, "value": 1.0, "wall_time": EPOCH}]
     assert [problem["code"] for problem in report["problems"]] == ["stale-points"]

@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.metrics import tensorboard
-from harness.metrics.model import RestartMarker
-from harness.metrics.tensorboard import TensorBoardReader, masked_crc, tensor_scalar
-from harness.record.events import MetricEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -23,6 +19,12 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
+from harness.metrics import tensorboard
+from harness.metrics.model import RestartMarker
+from harness.metrics.tensorboard import TensorBoardReader
+from harness.metrics.tensors import tensor_scalar
+from harness.metrics.tfrecord import masked_crc
+from harness.record.events import MetricEvent
 from tests.unit.event_files import EPOCH, codes, drain, record, scalar, session_start, version, write
 
 CASES = Path(__file__).parent / "cases"
@@ -60,8 +62,11 @@ def test_recorded_files_hold_what_event_accumulator_finds(path: Path) -> None:
     """Files that real trainers wrote give the points that TensorBoard's own reader gives."""
     accumulator = EventAccumulator(str(path), size_guidance={"scalars": 0})
     accumulator.Reload()
-    expected = {(tag, e.step, e.value, e.wall_time)
-                for tag in accumulator.Tags()["scalars"] for e in accumulator.Scalars(tag)}
+    expected = {
+        (tag, e.step, e.value, e.wall_time)
+        for tag in accumulator.Tags()["scalars"]
+        for e in accumulator.Scalars(tag)
+    }
     reader = TensorBoardReader(path)
     assert set(map(tuple, drain(reader))) == expected
     assert reader.bytes_read == path.stat().st_size
@@ -88,9 +93,11 @@ def test_cut_at_every_byte_keeps_what_is_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_growth_in_any_pieces_gives_the_same_as_the_whole(tmp_path_factory: pytest.TempPathFactory,
-                                                         data: st.DataObject) -> None:
-    """Polls between arbitrary appends yield the events of one read, in order, each once, with the same digest."""
+def test_growth_in_any_pieces_gives_the_same_as_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Polls between arbitrary appends yield the events of one read, in order, each once, with the same
+    digest."""
     folder = tmp_path_factory.mktemp("grow")
     whole = small_file(folder / "whole").read_bytes()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
@@ -108,8 +115,9 @@ def test_growth_in_any_pieces_gives_the_same_as_the_whole(tmp_path_factory: pyte
 
 @settings(max_examples=150, deadline=None)
 @given(position=st.integers(0, 2000), mask=st.integers(1, 255))
-def test_flipped_byte_never_yields_a_wrong_value(tmp_path_factory: pytest.TempPathFactory, position: int,
-                                                 mask: int) -> None:
+def test_flipped_byte_never_yields_a_wrong_value(
+    tmp_path_factory: pytest.TempPathFactory, position: int, mask: int
+) -> None:
     """Any damaged byte ends the reading at its record and is reported; what was whole before is kept."""
     path = small_file(tmp_path_factory.mktemp("flip") / "events.out.tfevents.1")
     data = bytearray(path.read_bytes())
@@ -146,7 +154,12 @@ def test_bad_crc_in_the_middle_of_many_keeps_the_part_before(tmp_path: Path) -> 
     reader = TensorBoardReader(path)
     assert [e.step for e in drain(reader)] == list(range(500))
     (problem,) = reader.problems()
-    assert (problem.code, problem.offset, reader.ended, reader.bytes_read) == ("bad-crc", position, "bad-crc", position)
+    assert (problem.code, problem.offset, reader.ended, reader.bytes_read) == (
+        "bad-crc",
+        position,
+        "bad-crc",
+        position,
+    )
     assert drain(reader) == []
 
 
@@ -168,12 +181,17 @@ def test_hostile_length_allocates_nothing(tmp_path: Path, length: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_oversized_record_is_checked_and_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                     damaged: bool) -> None:
+def test_oversized_record_is_checked_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
     """Scalars behind a record that is too large to hold are read; its checksum still counts."""
     monkeypatch.setattr(tensorboard, "MAX_RECORD_BYTES", 1000)
-    image = Event(step=1, summary=Summary(value=[Summary.Value(tag="image", tensor=TensorProto(
-        dtype=7, string_val=[b"x" * 5000]))]))
+    image = Event(
+        step=1,
+        summary=Summary(
+            value=[Summary.Value(tag="image", tensor=TensorProto(dtype=7, string_val=[b"x" * 5000]))]
+        ),
+    )
     path = write(tmp_path / "e.tfevents", [scalar("loss", 0, 1.0), image, scalar("loss", 1, 0.5)])
     if damaged:
         path.write_bytes(path.read_bytes().replace(b"xxxx", b"xxxy", 1))
@@ -189,10 +207,15 @@ def test_record_larger_than_a_chunk_is_read(tmp_path: Path, monkeypatch: pytest.
     """A scalar beside a payload of several chunks, in one event."""
     monkeypatch.setattr(tensorboard, "CHUNK_BYTES", 64)
     both = scalar("loss", 3, 0.25)
-    both.summary.value.add(tag="text", tensor=TensorProto(dtype=7, string_val=[b"y" * 3000]), metadata=plugin("text"))
+    both.summary.value.add(
+        tag="text", tensor=TensorProto(dtype=7, string_val=[b"y" * 3000]), metadata=plugin("text")
+    )
     path = write(tmp_path / "e.tfevents", [scalar("loss", 2, 0.5), both, scalar("loss", 4, 0.125)])
     assert [(e.tag, e.step, e.value) for e in drain(TensorBoardReader(path))] == [
-        ("loss", 2, 0.5), ("loss", 3, 0.25), ("loss", 4, 0.125)]
+        ("loss", 2, 0.5),
+        ("loss", 3, 0.25),
+        ("loss", 4, 0.125),
+    ]
 
 
 def test_preallocated_zero_tail_is_waited_for(tmp_path: Path) -> None:
@@ -279,23 +302,39 @@ def _bytes_read_by_this_process() -> int:
 
 def test_session_start_is_a_marker_between_its_neighbours(tmp_path: Path) -> None:
     """Its place among the events is kept."""
-    path = write(tmp_path / "e.tfevents", [scalar("a", 1, 1), scalar("a", 2, 2), session_start(2), scalar("a", 2, 3)])
-    kinds = [item.step if isinstance(item, RestartMarker) else (item.step, item.value)
-             for item in drain(TensorBoardReader(path))]
+    path = write(
+        tmp_path / "e.tfevents", [scalar("a", 1, 1), scalar("a", 2, 2), session_start(2), scalar("a", 2, 3)]
+    )
+    kinds = [
+        item.step if isinstance(item, RestartMarker) else (item.step, item.value)
+        for item in drain(TensorBoardReader(path))
+    ]
     assert kinds == [(1, 1.0), (2, 2.0), 2, (2, 3.0)]
 
 
 def test_other_summaries_are_not_scalars(tmp_path: Path) -> None:
     """Histograms, images, text, hparams, graphs and vectors give no point, and scalars between them do."""
-    histogram = Event(step=1, summary=Summary(value=[Summary.Value(tag="h", histo=HistogramProto(min=0, max=1))]))
-    image = Event(step=1, summary=Summary(value=[Summary.Value(tag="i", image=Summary.Image(height=1, width=1))]))
-    vector = TensorProto(dtype=1, float_val=[1, 2], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=2)]))
+    histogram = Event(
+        step=1, summary=Summary(value=[Summary.Value(tag="h", histo=HistogramProto(min=0, max=1))])
+    )
+    image = Event(
+        step=1, summary=Summary(value=[Summary.Value(tag="i", image=Summary.Image(height=1, width=1))])
+    )
+    vector = TensorProto(
+        dtype=1, float_val=[1, 2], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=2)])
+    )
     unset = Event(step=1, summary=Summary(value=[Summary.Value(tag="unset")]))
-    events = [histogram, image, tensor_event("text", 1, TensorProto(dtype=7, string_val=[b"0.5"]), plugin("text")),
-              tensor_event("vector", 1, vector, plugin("scalars")), unset,
-              tensor_event("hp", 1, TensorProto(dtype=1, float_val=[1.0]), plugin("hparams")),
-              tensor_event("hp", 2, TensorProto(dtype=1, float_val=[1.0])), Event(graph_def=b"\x00\xff" * 100),
-              scalar("loss", 2, 0.5)]
+    events = [
+        histogram,
+        image,
+        tensor_event("text", 1, TensorProto(dtype=7, string_val=[b"0.5"]), plugin("text")),
+        tensor_event("vector", 1, vector, plugin("scalars")),
+        unset,
+        tensor_event("hp", 1, TensorProto(dtype=1, float_val=[1.0]), plugin("hparams")),
+        tensor_event("hp", 2, TensorProto(dtype=1, float_val=[1.0])),
+        Event(graph_def=b"\x00\xff" * 100),
+        scalar("loss", 2, 0.5),
+    ]
     reader = TensorBoardReader(write(tmp_path / "e.tfevents", events))
     assert [(e.tag, e.step, e.value) for e in drain(reader)] == [("loss", 2, 0.5)]
     assert codes(reader, final=True) == []
@@ -312,7 +351,9 @@ def test_record_that_is_no_event_is_reported_and_reading_goes_on(tmp_path: Path)
 def test_first_offset_hides_old_events_and_keeps_their_metadata(tmp_path: Path) -> None:
     """Only what was appended counts, is digested, and still knows that its tag is text or a scalar."""
     one = TensorProto(dtype=1, float_val=[1.0])
-    path = write(tmp_path / "e.tfevents", [version(), tensor_event("hp", 1, one, plugin("hparams")), scalar("a", 1, 1)])
+    path = write(
+        tmp_path / "e.tfevents", [version(), tensor_event("hp", 1, one, plugin("hparams")), scalar("a", 1, 1)]
+    )
     start = path.stat().st_size
     write(path, [tensor_event("hp", 2, one), scalar("a", 2, 2)], append=True)
     reader = TensorBoardReader(path, first_offset=start)
@@ -335,23 +376,32 @@ def test_wall_time_that_is_no_time_is_none(tmp_path: Path) -> None:
     assert [e.wall_time for e in drain(TensorBoardReader(path))] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(("tensor", "value"), [
-    (TensorProto(dtype=2, double_val=[0.1]), 0.1),
-    (TensorProto(dtype=2, tensor_content=struct.pack("<d", 0.1)), 0.1),
-    (TensorProto(dtype=3, int_val=[-7]), -7.0),
-    (TensorProto(dtype=9, int64_val=[1 << 40]), float(1 << 40)),
-    (TensorProto(dtype=10, bool_val=[True]), 1.0),
-    (TensorProto(dtype=14, half_val=[0x3FC0]), 1.5),
-    (TensorProto(dtype=14, tensor_content=b"\xc0\x3f"), 1.5),
-    (TensorProto(dtype=19, half_val=[0x3E00]), 1.5),
-    (TensorProto(dtype=19, tensor_content=b"\x00\x3e"), 1.5),
-    (TensorProto(dtype=1, float_val=[1.5], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])), 1.5),
-    (TensorProto(dtype=1), None),
-    (TensorProto(dtype=1, tensor_content=b"\x00\x00"), None),
-    (TensorProto(dtype=7, string_val=[b"1.5"]), None),
-    (TensorProto(dtype=1, float_val=[1.5], tensor_shape=TensorShapeProto(unknown_rank=True)), None),
-    (TensorProto(dtype=8, scomplex_val=[1, 2]), None),
-], ids=str)
+@pytest.mark.parametrize(
+    ("tensor", "value"),
+    [
+        (TensorProto(dtype=2, double_val=[0.1]), 0.1),
+        (TensorProto(dtype=2, tensor_content=struct.pack("<d", 0.1)), 0.1),
+        (TensorProto(dtype=3, int_val=[-7]), -7.0),
+        (TensorProto(dtype=9, int64_val=[1 << 40]), float(1 << 40)),
+        (TensorProto(dtype=10, bool_val=[True]), 1.0),
+        (TensorProto(dtype=14, half_val=[0x3FC0]), 1.5),
+        (TensorProto(dtype=14, tensor_content=b"\xc0\x3f"), 1.5),
+        (TensorProto(dtype=19, half_val=[0x3E00]), 1.5),
+        (TensorProto(dtype=19, tensor_content=b"\x00\x3e"), 1.5),
+        (
+            TensorProto(
+                dtype=1, float_val=[1.5], tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+            ),
+            1.5,
+        ),
+        (TensorProto(dtype=1), None),
+        (TensorProto(dtype=1, tensor_content=b"\x00\x00"), None),
+        (TensorProto(dtype=7, string_val=[b"1.5"]), None),
+        (TensorProto(dtype=1, float_val=[1.5], tensor_shape=TensorShapeProto(unknown_rank=True)), None),
+        (TensorProto(dtype=8, scomplex_val=[1, 2]), None),
+    ],
+    ids=str,
+)
 def test_tensor_scalar_reads_every_numeric_type(tensor: TensorProto, value: float | None) -> None:
     """Types as in types.proto; an empty tensor is no 0.0."""
     assert tensor_scalar(tensor) == value
@@ -380,14 +430,19 @@ def plain_reading(events: list[Event]) -> list[tuple[Any, ...]]:
 
 floats = st.floats(width=32)
 tags = st.sampled_from(["loss", "train/loss", "", "é/λ", "t" * 200])
-values = st.builds(lambda tag, kind, number, meta: _value(tag, kind, number, meta), tags,
-                   st.sampled_from(["simple", "float", "content", "double", "int", "histo", "none"]), floats,
-                   st.sampled_from([None, "scalars", "text"]))
+values = st.builds(
+    lambda tag, kind, number, meta: _value(tag, kind, number, meta),
+    tags,
+    st.sampled_from(["simple", "float", "content", "double", "int", "histo", "none"]),
+    floats,
+    st.sampled_from([None, "scalars", "text"]),
+)
 events_strategy = st.builds(
     lambda wall, step, vals: Event(wall_time=wall, step=step, summary=Summary(value=vals)),
     st.one_of(st.floats(), st.just(EPOCH)),
     st.one_of(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1), st.integers(1 << 34, 1 << 36)),
-    st.one_of(st.lists(values, min_size=1, max_size=1), st.lists(values, max_size=3)))
+    st.one_of(st.lists(values, min_size=1, max_size=1), st.lists(values, max_size=3)),
+)
 
 
 def _value(tag: str, kind: str, number: float, meta: str | None) -> Summary.Value:
@@ -411,8 +466,11 @@ def _value(tag: str, kind: str, number: float, meta: str | None) -> Summary.Valu
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(events_strategy, max_size=12))
-def test_template_reading_agrees_with_protobuf(tmp_path_factory: pytest.TempPathFactory, events: list[Event]) -> None:
-    """Reading by template gives bit for bit what decoding every event gives, also when learnt in the same file."""
+def test_template_reading_agrees_with_protobuf(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event]
+) -> None:
+    """Reading by template gives bit for bit what decoding every event gives, also when learnt in the same
+    file."""
     doubled = events + events
     path = write(tmp_path_factory.mktemp("agree") / "e.tfevents", doubled)
     found = [(e.tag, e.step, repr(e.value), e.wall_time) for e in drain(TensorBoardReader(path))]
@@ -420,14 +478,29 @@ def test_template_reading_agrees_with_protobuf(tmp_path_factory: pytest.TempPath
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.one_of(st.binary(max_size=60), events_strategy.map(lambda e: e.SerializeToString()).flatmap(
-    lambda data: st.integers(0, max(0, len(data) - 1)).map(lambda at: data[:at] + b"\x2a" + data[at + 1 :]))), max_size=8))
-def test_template_reading_agrees_with_protobuf_on_odd_messages(tmp_path_factory: pytest.TempPathFactory,
-                                                               payloads: list[bytes]) -> None:
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            events_strategy.map(lambda e: e.SerializeToString()).flatmap(
+                lambda data: st.integers(0, max(0, len(data) - 1)).map(
+                    lambda at: data[:at] + b"\x2a" + data[at + 1 :]
+                )
+            ),
+        ),
+        max_size=8,
+    )
+)
+def test_template_reading_agrees_with_protobuf_on_odd_messages(
+    tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes]
+) -> None:
     """Messages with a byte changed and checksums that fit: the same events as by protobuf, or none."""
     doubled = [data for data in payloads for _ in range(2)]
     path = write(tmp_path_factory.mktemp("odd") / "e.tfevents", doubled)
     whole = [event for event in map(tensorboard._event, doubled) if event is not None]
-    found = [(e.tag, e.step, repr(e.value), e.wall_time) for e in drain(TensorBoardReader(path))
-             if isinstance(e, MetricEvent)]
+    found = [
+        (e.tag, e.step, repr(e.value), e.wall_time)
+        for e in drain(TensorBoardReader(path))
+        if isinstance(e, MetricEvent)
+    ]
     assert found == plain_reading([event for event in whole if event.WhichOneof("what") == "summary"])
