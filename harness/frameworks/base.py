@@ -41,6 +41,8 @@ class FrameworkFacts:
     total_steps_tags: tuple[str, ...] = TOTAL_STEPS_TAG_PATTERNS
     signal_tags: tuple[str, ...] = ()
     """Patterns of tags of which one must be above 0 at some executed update (rollout algorithms)."""
+    signal_floor: float = 0.0
+    """Signal tags at or below this are rounding, not a signal."""
     masks_nonfinite: bool = False
     """Whether the framework's log can hide a NaN loss."""
     probe_applies: bool = True

@@ -210,7 +210,7 @@ def _updates(store: MetricStore | None, rules: FrameworkFacts, tags: tuple[TagSu
         executed=executed, effective=effective,
         lr_seen=lr is not None, lr_positive=_positive(lr), grad_seen=grad is not None,
         grad_positive=_positive(grad), signal_seen=bool(signals),
-        signal_positive=any(_positive(tag) for tag in signals),
+        signal_positive=any(_positive(tag, above=rules.signal_floor) for tag in signals),
     )
 
 
@@ -219,8 +219,8 @@ def _pick(tags: tuple[TagSummary, ...], patterns: tuple[str, ...]) -> TagSummary
     return max(found, key=lambda tag: (_positive(tag), tag.fresh_points)) if found else None
 
 
-def _positive(tag: TagSummary | None) -> bool:
-    return tag is not None and tag.max_finite is not None and tag.max_finite > 0
+def _positive(tag: TagSummary | None, *, above: float = 0.0) -> bool:
+    return tag is not None and tag.max_finite is not None and tag.max_finite > above
 
 
 def _points(store: MetricStore, tag: TagSummary) -> Iterator[Point]:

@@ -46,7 +46,8 @@ class Collection:
         found = self.metrics.inventory()
         self.journal.write("inventory", files=len(found), roots=list(self.plan.facts.metric_roots),
                            newest=[{"path": item.path, "size": item.size, "inode": item.inode} for item in found[:50]])
-        self._saved_before = take_snapshot(self._checkpoint_roots())
+        start = self.plan.facts.start_weights
+        self._saved_before = take_snapshot([*self._checkpoint_roots(), *([Path(start)] if start else [])])
         return self
 
     def _checkpoint_roots(self) -> list[Path]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("areno", reason="AReno is not installed: use `tox -e areno`")
+
 
 ASSETS = Path(__file__).parent / "assets"
 SFT_STEPS = 40
