@@ -1,4 +1,4 @@
-"""Where a run takes place: host, the trainer's Python and packages, accelerators, the trainer's own reports, commit.
+"""Where a run takes place: host, the trainer's Python and packages, accelerators, its own reports, commit.
 
 Everything here is bounded in time and never raises: what could not be had is null, with the reason beside it.
 """
@@ -51,14 +51,17 @@ def record_environment(
 ) -> dict[str, Any]:
     """evidence.environment: host, os, python, packages, accelerators, trainer_report, trainer_check.
 
-    `reports` are (name, argv) of the trainer's own commands, each ended after `timeout` seconds; those with "check" in
-    their name are the trainer_check. `interpreter` is the trainer's Python; without one the harness's own is recorded.
+    `reports` are (name, argv) of the trainer's own commands, each ended after `timeout` seconds; those with
+    "check" in their name are the trainer_check. `interpreter` is the trainer's Python; without one the
+    harness's own is recorded.
     """
     child_environ = {name: value for name, value in environ.items() if name not in _NOT_FOR_CHILDREN}
     with ThreadPoolExecutor(max_workers=4 + len(reports)) as pool:
         python = pool.submit(python_facts, interpreter, child_environ)
         devices = pool.submit(accelerators, environ)
-        running = [pool.submit(trainer_report, name, argv, workdir, child_environ, timeout) for name, argv in reports]
+        running = [
+            pool.submit(trainer_report, name, argv, workdir, child_environ, timeout) for name, argv in reports
+        ]
         facts, packages = python.result()
         results = [one.result() for one in running]
         return {
@@ -95,7 +98,9 @@ def os_facts() -> dict[str, Any]:
     return facts
 
 
-def python_facts(interpreter: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def python_facts(
+    interpreter: Path | None, environ: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """(python, packages) of an interpreter, asked in a child; of the harness's own where that fails."""
     why = "the command names no Python that could be asked" if interpreter is None else None
     if interpreter is not None:
@@ -111,7 +116,9 @@ def python_facts(interpreter: Path | None, environ: Mapping[str, str]) -> tuple[
 def _own_python(why: str | None) -> tuple[dict[str, Any], dict[str, str]]:
     import importlib.metadata
 
-    found = ((str(d.metadata["Name"]), str(d.version)) for d in importlib.metadata.distributions() if d.metadata)
+    found = (
+        (str(d.metadata["Name"]), str(d.version)) for d in importlib.metadata.distributions() if d.metadata
+    )
     facts = {
         "version": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -156,8 +163,13 @@ def run_bounded(
     with tempfile.TemporaryFile() as sink:
         try:
             child = subprocess.Popen(
-                list(argv), cwd=cwd, env=dict(environ), stdin=subprocess.DEVNULL, stdout=sink,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                list(argv),
+                cwd=cwd,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         except (OSError, ValueError) as refused:
             child, error = None, f"could not be started: {refused}"
@@ -253,7 +265,10 @@ def commit_facts(workdir: Path, timeout: float = GIT_TIMEOUT_S) -> dict[str, Any
     with ThreadPoolExecutor(max_workers=2) as pool:
         head = pool.submit(_git, workdir, ["rev-parse", "--verify", "HEAD"], timeout)
         diff = pool.submit(
-            _git, workdir, ["diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color"], timeout
+            _git,
+            workdir,
+            ["diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color"],
+            timeout,
         )
         (sha, _, _, why), (_, digest, size, diff_why) = head.result(), diff.result()
     if why is not None:
@@ -269,7 +284,12 @@ def _git(workdir: Path, words: Sequence[str], timeout: float) -> tuple[str, str,
     with tempfile.TemporaryFile() as errors:
         try:
             child = subprocess.Popen(
-                argv, cwd=workdir, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                argv,
+                cwd=workdir,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
                 start_new_session=True,
             )
         except FileNotFoundError as error:

@@ -1,7 +1,7 @@
 """Two sets of weights side by side: what changed, and whether it could be anything but learning.
 
-A cast, a resized vocabulary, BatchNorm statistics and weight decay on zero gradients all change weights, and none of
-them is learning.
+A cast, a resized vocabulary, BatchNorm statistics and weight decay on zero gradients all change weights, and
+none of them is learning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_NAMES = 50
 _BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 """BatchNorm statistics: forward passes change them."""
 _FACTOR_TOLERANCE = {"F64": 1e-7, "F32": 1e-5, "F16": 4e-3, "BF16": 2e-2}
-"""How far the end may lie from factor x start, relative: thousands of roundings of float32, some of the short types."""
+"""How far the end may lie from factor x start, relative: many roundings of float32, some of bfloat16."""
 _LEAST_DECAYED = {"F64": 8, "F32": 8}
 _LEAST_DECAYED_SHORT = 64
 """Changed elements below which shrinking in step could be chance."""
@@ -57,7 +57,11 @@ class Comparison:
             return "not-comparable"
         if self.changed:
             return "changed" if self.decay_factor is None else "decay-only"
-        others = (("buffers-only", self.buffers_changed), ("resize-only", self.resized), ("cast-only", self.cast))
+        others = (
+            ("buffers-only", self.buffers_changed),
+            ("resize-only", self.resized),
+            ("cast-only", self.cast),
+        )
         return next((name for name, count in others if count), "none")
 
     @property
@@ -68,7 +72,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Decay:
-    """Whether one tensor is its start times a factor: no element grew or changed its sign, and the ratios agree."""
+    """Whether one tensor is its start times a factor: no element grew or changed sign, the ratios agree."""
 
     fits: bool = True
     changed_elements: int = 0
@@ -188,7 +192,7 @@ def _compare_tensor(name: str, start: Place, end: Place, tally: _Tally) -> None:
 
 
 def _compare_opaque(start: Place, end: Place, tally: _Tally, name: str) -> None:
-    """Packed types by their bytes; shapes of which neither begins the other are a resize and say nothing more."""
+    """Packed types by their bytes; shapes of which neither begins the other are a resize and tell no more."""
     if start[1].shape != end[1].shape:
         tally.resized += 1
     elif start[1].dtype != end[1].dtype:
@@ -231,7 +235,7 @@ def _byte_chunks(start: Place, end: Place) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _largest_change(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float | None:
-    """Largest |b - a|, inf where a value became non-finite, None where all are equal (NaN equals NaN, -0 equals 0)."""
+    """Largest |b - a|, inf where a value became non-finite, None where all are equal (NaN too)."""
     import numpy as np
 
     unequal = (a != b) & ~(np.isnan(a) & np.isnan(b))
@@ -258,7 +262,8 @@ def _is_cast(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], dtype: str) -> bo
             cut = bits & np.uint32(0xFFFF0000)
             return any(bool(np.array_equal(c.view(np.float32), b, equal_nan=True)) for c in (nearest, cut))
         if dtype.startswith("F8"):
-            return bool(np.allclose(a, b, rtol=2.0**-3 if "E4M3" in dtype else 2.0**-2, atol=2.0**-9, equal_nan=True))
+            step = 2.0**-3 if "E4M3" in dtype else 2.0**-2
+            return bool(np.allclose(a, b, rtol=step, atol=2.0**-9, equal_nan=True))
         return bool(np.array_equal(a.astype(b.dtype), b, equal_nan=True))
 
 

@@ -1,8 +1,8 @@
 """The checkpoints of one run: whole, finite, of this run, changed from the start.
 
-The cost is bounded: the last whole checkpoint (and a delivered one without a step, such as a merged model) is read in
-full for its digest and finite values, the start and the last one once more to compare them; of all others only the
-headers are read. Nothing is unpickled: other formats are listed as not inspected.
+The cost is bounded: the last whole checkpoint (and a delivered one without a step, such as a merged model) is
+read in full for its digest and finite values, the start and the last one once more to compare them; of all
+others only the headers are read. Nothing is unpickled: other formats are listed as not inspected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.checkpoints.compare import Comparison, compare
-from harness.checkpoints.inventory import Checkpoint, Snapshot, find_all, find_checkpoints, is_shard, missing_shards
+from harness.checkpoints.inventory import (
+    Checkpoint,
+    Snapshot,
+    find_all,
+    find_checkpoints,
+    is_shard,
+    missing_shards,
+)
 from harness.checkpoints.tensors import TensorFileError, read_header, scan_file
 
 MAX_NAMES = 50
@@ -99,10 +106,10 @@ class CheckpointFacts:
 def inspect_run(
     roots: Iterable[Path], snapshot: Snapshot, launched_at: float, start_weights: Path | None = None
 ) -> CheckpointFacts:
-    """Look at a run's checkpoints after its end. `launched_at` is in seconds since the epoch. Never raises for a file.
+    """Look at a run's checkpoints after its end; `launched_at` is in seconds since the epoch.
 
-    `start_weights` is the checkpoint, or the directory of checkpoints, that training started from. Where there is none,
-    or it was overwritten, the run's own step 0 or earliest checkpoint is the start.
+    Never raises for a file. `start_weights` is the checkpoint, or the directory of checkpoints, that training
+    started from; without one, or if it was overwritten, the run's own step 0 or earliest one is the start.
     """
     roots = tuple(roots)
     found = find_all(roots)
@@ -118,7 +125,11 @@ def inspect_run(
     whole = [one for one in whole if seen[one.path].status == "whole"]
     change, why = _change(_last(whole), whole, start_weights, snapshot, launched_at)
     readable = [s.step for s in seen.values() if s.step is not None and s.status != "damaged"]
-    problems = [f"{dropped} earlier checkpoint(s) beyond {MAX_CHECKPOINTS} were not looked at"] if dropped > 0 else []
+    problems = (
+        [f"{dropped} earlier checkpoint(s) beyond {MAX_CHECKPOINTS} were not looked at"]
+        if dropped > 0
+        else []
+    )
     if not snapshot.complete:
         problems.append("too many files lay below the roots before the launch: an old one may pass for new")
     final = _last(whole)
@@ -160,9 +171,21 @@ def _look(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Checkpoint
     status = "damaged" if problems else "whole" if one.weights else "not-inspected"
     roles = (("weights", one.weights), ("state", one.state), ("opaque", one.opaque))
     return CheckpointSeen(
-        path=str(one.path), step=one.step, epoch=one.epoch, status=status, bytes=one.size, written_at=one.written_at,
-        files=tuple(FileFacts(path=str(p), bytes=one.marks[p].size, role=role) for role, ps in roles for p in ps),
-        problems=tuple(problems), tensors=tensors, read_in_full=False, finite=None, nonfinite=(), nonfinite_count=0,
+        path=str(one.path),
+        step=one.step,
+        epoch=one.epoch,
+        status=status,
+        bytes=one.size,
+        written_at=one.written_at,
+        files=tuple(
+            FileFacts(path=str(p), bytes=one.marks[p].size, role=role) for role, ps in roles for p in ps
+        ),
+        problems=tuple(problems),
+        tensors=tensors,
+        read_in_full=False,
+        finite=None,
+        nonfinite=(),
+        nonfinite_count=0,
     )
 
 
@@ -194,11 +217,13 @@ def _read(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:
 def _problem(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{path.name}: gone while it was read"
-    return f"{path.name}: {error.strerror or error}" if isinstance(error, OSError) else f"{path.name}: {error}"
+    return (
+        f"{path.name}: {error.strerror or error}" if isinstance(error, OSError) else f"{path.name}: {error}"
+    )
 
 
 def _of_this_run(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Checkpoint | None:
-    """Without what lay there before the launch; old shards stay, since new ones beside them are no whole set."""
+    """Without what lay there before the launch; old shards stay: new ones beside them are no whole set."""
     fresh = one.fresh_files(snapshot, launched_at)
     if not fresh:
         return None
@@ -209,7 +234,9 @@ def _of_this_run(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Che
 def _old_files(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> list[str]:
     fresh = one.fresh_files(snapshot, launched_at)
     old = [path.name for path in one.weights if path not in fresh]
-    return [f"{len(old)} of {len(one.weights)} weight files are older than the launch: {old[0]}"] if old else []
+    return (
+        [f"{len(old)} of {len(one.weights)} weight files are older than the launch: {old[0]}"] if old else []
+    )
 
 
 def _missing(one: Checkpoint) -> list[str]:
@@ -268,8 +295,13 @@ def _change(
             why = f"{start.path} and {last.path} have no tensor name in common"
             continue
         return Change(
-            start=str(start.path), start_kind=kind, start_step=start.step, end=str(last.path), end_step=last.step,
-            kind=comparison.kind, comparison=comparison,
+            start=str(start.path),
+            start_kind=kind,
+            start_step=start.step,
+            end=str(last.path),
+            end_step=last.step,
+            kind=comparison.kind,
+            comparison=comparison,
         ), None
     return None, why
 

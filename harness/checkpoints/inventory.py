@@ -15,13 +15,15 @@ from typing import Any
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 8
 OLDEST_S = 600.0
-"""A file whose own time lies further before the launch is not of this run, also under a new path (copied in)."""
+"""A file whose own time lies further before the launch was copied in, and is not of this run."""
 
 INSPECTED_SUFFIX = ".safetensors"
 OPAQUE_SUFFIXES = (".pt", ".pth", ".ckpt", ".keras", ".h5", ".msgpack", "model.bin", "states.bin", "args.bin")
 """Listed, never opened: reading most of them means unpickling."""
 INDEX_SUFFIX = ".safetensors.index.json"
-_UNFINISHED = re.compile(r"^(tmp[-_.]|\.)|(\.tmp|-tmp|_tmp|\.incomplete|\.partial|\.part|\.lock)(\.|$)|checkpoint-tmp")
+_UNFINISHED = re.compile(
+    r"^(tmp[-_.]|\.)|([-_.]tmp|\.incomplete|\.partial|\.part|\.lock)(\.|$)|checkpoint-tmp"
+)
 _SKIPPED_DIRS = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "wandb", "mlruns"})
 _STATE_FILE = re.compile(
     r"^(optimizer|optim|scheduler|lr_scheduler|rng|random|scaler|grad_scaler|train(er|ing)?_(state|args)|sampler|"
@@ -30,7 +32,9 @@ _STATE_FILE = re.compile(
 """Files of a checkpoint that hold training state: they differ between any two saves, and prove nothing."""
 _STEP = (
     re.compile(r"(?:^|[^A-Za-z])(?:global[-_]?)?steps?[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE),
-    re.compile(r"(?:^|[^A-Za-z])(?:checkpoint|ckpt|iter|iteration|update)[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE),
+    re.compile(
+        r"(?:^|[^A-Za-z])(?:checkpoint|ckpt|iter|iteration|update)[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE
+    ),
 )
 _EPOCH = re.compile(r"(?:^|[^A-Za-z])epochs?[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _SHARD = re.compile(r"(\d{5})-of-(\d{5})")
@@ -102,7 +106,7 @@ class Checkpoint:
 
 
 def is_fresh(path: Path, mark: FileMark, snapshot: Snapshot, launched_at: float) -> bool:
-    """New, or changed since the snapshot, and by its own time not older than the launch (10 minutes of clock skew)."""
+    """New or changed since the snapshot, and by its own time not older than the launch (10 minutes skew)."""
     return snapshot.files.get(str(path)) != mark and mark.mtime_ns / 1e9 >= launched_at - OLDEST_S
 
 
@@ -116,8 +120,8 @@ def take_snapshot(roots: Iterable[Path]) -> Snapshot:
 def find_checkpoints(root: Path) -> tuple[Checkpoint, ...]:
     """All checkpoints below `root` (itself one, or a file), the earliest first. Unfinished ones are left out.
 
-    A directory that names a step is one checkpoint with all below it; elsewhere each directory with weights is one, and
-    each file that carries a number of its own.
+    A directory that names a step is one checkpoint with all below it; elsewhere each directory with weights
+    is one, and each file that carries a number of its own.
     """
     groups: dict[Path, dict[Path, FileMark]] = {}
     for path, mark in _Walk().files(root):
@@ -152,8 +156,10 @@ def missing_shards(names: Iterable[str]) -> tuple[str, ...]:
         match = _SHARD.search(name)
         if match and 0 < int(match.group(2)) <= 10_000:
             total = match.group(2)
-            expected |= {name[: match.start()] + f"{i:05d}-of-{total}" + name[match.end() :]
-                         for i in range(1, int(total) + 1)}
+            expected |= {
+                name[: match.start()] + f"{i:05d}-of-{total}" + name[match.end() :]
+                for i in range(1, int(total) + 1)
+            }
     return tuple(sorted(expected - names))
 
 
@@ -202,14 +208,20 @@ def _mark(path: Path) -> FileMark | None:
 
 
 def _checkpoint_of(path: Path, root: Path) -> Path:
-    """The outermost directory that names a step, else a file with a number of its own, else the file's directory."""
+    """The outermost directory that names a step, else a file with a number of its own, else its directory."""
     if path == root:
         return path
     for parent in reversed(path.relative_to(root).parents[:-1]):
         if step_of(parent.name) is not None or _EPOCH.search(parent.name):
             return root / parent
-    is_numbered = step_of(path.stem) is not None or _EPOCH.search(path.stem) or _TRAILING_NUMBER.search(path.stem)
-    return path if is_numbered and not _SHARD.search(path.name) and not _STATE_FILE.search(path.name) else path.parent
+    is_numbered = (
+        step_of(path.stem) is not None or _EPOCH.search(path.stem) or _TRAILING_NUMBER.search(path.stem)
+    )
+    return (
+        path
+        if is_numbered and not _SHARD.search(path.name) and not _STATE_FILE.search(path.name)
+        else path.parent
+    )
 
 
 def is_shard(name: str) -> bool:
@@ -218,7 +230,7 @@ def is_shard(name: str) -> bool:
 
 
 def _split(groups: Mapping[Path, Mapping[Path, FileMark]]) -> dict[Path, Mapping[Path, FileMark]]:
-    """Several whole models side by side in a directory that names no step (best, last) are a checkpoint each."""
+    """Several whole models side by side in a directory without a step (best, last) are a checkpoint each."""
     split: dict[Path, Mapping[Path, FileMark]] = {}
     for path, marks in groups.items():
         models = [f for f in marks if f.name.endswith(INSPECTED_SUFFIX) and not _STATE_FILE.search(f.name)]
@@ -247,7 +259,7 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
         order=(-1 if step is None else step, -1 if epoch is None else epoch, number),
         weights=tuple(file for file in tensors if file not in state),
         state=tuple(sorted(state)),
-        opaque=tuple(sorted(file for file in marks if file.name.endswith(OPAQUE_SUFFIXES) and file not in state)),
+        opaque=tuple(sorted(file for file in marks.keys() - state if file.name.endswith(OPAQUE_SUFFIXES))),
         indexes=tuple(sorted(file for file in marks if file.name.endswith(INDEX_SUFFIX))),
         marks=marks,
     )

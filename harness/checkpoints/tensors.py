@@ -1,6 +1,6 @@
 """safetensors files, read without trust and in one pass: header, digest, finite values.
 
-Format (github.com/huggingface/safetensors): 8 bytes header length (little endian), a JSON header, the data.
+Format (github.com/huggingface/safetensors): 8 bytes header length, little endian; a JSON header; the data.
 The header is read by hand, since a damaged file must give a reason and never a crash.
 """
 
@@ -23,12 +23,31 @@ MAX_HEADER_BYTES = 64 << 20
 """The format allows 100 MB; a header of 64 MiB holds half a million tensors."""
 CHUNK_BYTES = 4 << 20
 BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
-    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E5M2FNUZ": 8, "F8_E4M3FNUZ": 8,
-    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "U16": 16,
+    "I16": 16,
+    "U32": 32,
+    "I32": 32,
+    "U64": 64,
+    "I64": 64,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F8_E5M2FNUZ": 8,
+    "F8_E4M3FNUZ": 8,
+    "F16": 16,
+    "BF16": 16,
+    "F32": 32,
+    "F64": 64,
+    "C64": 64,
 }
 """Bits of one element, as safetensors names the types."""
-# (view, mask, value): an element is NaN or infinite when `bits & mask == value`. IEEE 754 and OCP 8-bit formats.
+# (view, mask, value): an element is NaN or infinite when `bits & mask == value` (IEEE 754, OCP 8-bit).
 _NOT_FINITE = {
     "F64": ("<u8", 0x7FF0 << 48, 0x7FF0 << 48),
     "F32": ("<u4", 0x7F800000, 0x7F800000),
@@ -62,7 +81,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a file says about itself; the tensors by their place in the file, without gap or overlap to its end."""
+    """What a file says about itself; the tensors by their place, without gap or overlap to its end."""
 
     tensors: tuple[TensorInfo, ...]
     metadata: dict[str, str]
@@ -81,7 +100,7 @@ class FileScan:
 
 
 def read_header(path: Path) -> Header:
-    """Header of a whole file; raises TensorFileError with the reason, OSError where the file cannot be read."""
+    """Header of a whole file. Raises TensorFileError with the reason, and OSError."""
     with path.open("rb") as stream:
         return _read_header(stream)
 
@@ -99,7 +118,9 @@ def _read_header(stream: BinaryIO) -> Header:
         raise TensorFileError("it begins with zero bytes: it was never written, or a disk lost it")
     length = int.from_bytes(head[:8], "little")
     if length > size - 8:
-        raise TensorFileError(f"cut short: a header of {length} bytes is announced, and {size - 8} bytes follow")
+        raise TensorFileError(
+            f"cut short: a header of {length} bytes is announced, and {size - 8} bytes follow"
+        )
     if length > MAX_HEADER_BYTES:
         raise TensorFileError(f"its header of {length} bytes is larger than {MAX_HEADER_BYTES}")
     stream.seek(8)
@@ -195,7 +216,9 @@ def scan_file(path: Path) -> FileScan:
                 hashing.result()
             hashing = pool.submit(digest.update, view)
             for tensor, start, end in pieces:
-                if not (nonfinite and nonfinite[-1] == tensor.name) and not _is_finite(tensor, view[start:end]):
+                if not (nonfinite and nonfinite[-1] == tensor.name) and not _is_finite(
+                    tensor, view[start:end]
+                ):
                     nonfinite.append(tensor.name)
         if hashing is not None:
             hashing.result()
@@ -205,7 +228,7 @@ def scan_file(path: Path) -> FileScan:
 
 
 def _blocks(header: Header) -> Iterator[tuple[list[tuple[TensorInfo, int, int]], int]]:
-    """The data in blocks of at most CHUNK_BYTES: (pieces of tensors as offsets in the block, size of the block)."""
+    """The data in blocks of at most CHUNK_BYTES: (pieces of tensors as offsets in the block, its size)."""
     pieces: list[tuple[TensorInfo, int, int]] = []
     filled = 0
     for tensor in header.tensors:

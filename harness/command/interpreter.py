@@ -31,8 +31,8 @@ def find_program(word: str, workdir: Path, environ: Mapping[str, str]) -> Path |
 def interpreter_path(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> Path | None:
     """The Python executable of the trainer; None where only running the command would tell.
 
-    Told from the Python that the command names, the project environment of `uv run` (`.venv` beside the nearest
-    pyproject.toml), or the first line of a console script.
+    Told from the Python that the command names, the project environment of `uv run` (`.venv` beside the
+    nearest pyproject.toml), or the first line of a console script.
     """
     environ = child_environment(command, environ)
     if Path(command.program).name == "uv":
@@ -49,8 +49,10 @@ def interpreter_path(command: TrainingCommand, workdir: Path, environ: Mapping[s
 
 
 def _uv_python(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> Path | None:
-    if any(word.partition("=")[0] in ("--project", "--with", "--isolated", "--active", "-p", "--python")
-           for word in command.argv):
+    if any(
+        word.partition("=")[0] in ("--project", "--with", "--isolated", "--active", "-p", "--python")
+        for word in command.argv
+    ):
         return None
     configured = environ.get("UV_PROJECT_ENVIRONMENT")
     for directory in (workdir, *workdir.parents):

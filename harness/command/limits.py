@@ -1,7 +1,7 @@
 """Step limits, directories and resume points that a command states by its flags.
 
-The names are plain data, so that an adapter can hand in its own. They are compared without dashes, with `_` and `-`
-alike, as `--max-steps N`, `--max_steps=N` and, in the manner of Hydra, `trainer.max_steps=N`.
+The names are plain data, so that an adapter can hand in its own. They are compared without dashes, with `_`
+and `-` alike, as `--max-steps N`, `--max_steps=N` and, in the manner of Hydra, `trainer.max_steps=N`.
 """
 
 from __future__ import annotations
@@ -12,30 +12,76 @@ from pathlib import Path
 from harness.command.model import TrainingCommand
 
 STEP_FLAGS = (
-    "max-steps", "max-train-steps", "num-train-steps", "train-steps", "num-training-steps", "total-training-steps",
-    "training-steps", "total-steps", "num-steps", "max-iters", "max-iterations", "num-iterations", "num-iters",
-    "train-iters", "iterations", "max-updates", "max-update", "num-updates", "steps",
+    "max-steps",
+    "max-train-steps",
+    "num-train-steps",
+    "train-steps",
+    "num-training-steps",
+    "total-training-steps",
+    "training-steps",
+    "total-steps",
+    "num-steps",
+    "max-iters",
+    "max-iterations",
+    "num-iterations",
+    "num-iters",
+    "train-iters",
+    "iterations",
+    "max-updates",
+    "max-update",
+    "num-updates",
+    "steps",
 )
 METRIC_DIR_FLAGS = (
-    "log-dir", "logdir", "logs-dir", "logging-dir", "metrics-log-dir", "metrics-dir", "tensorboard-dir",
-    "tensorboard-log-dir", "tensorboard-logdir", "tb-dir", "tb-log-dir", "tb-logdir", "summary-dir", "events-dir",
+    "log-dir",
+    "logdir",
+    "logs-dir",
+    "logging-dir",
+    "metrics-log-dir",
+    "metrics-dir",
+    "tensorboard-dir",
+    "tensorboard-log-dir",
+    "tensorboard-logdir",
+    "tb-dir",
+    "tb-log-dir",
+    "tb-logdir",
+    "summary-dir",
+    "events-dir",
 )
 SAVE_DIR_FLAGS = (
-    "save-dir", "save-path", "ckpt-dir", "ckpt-path", "checkpoint-dir", "checkpoints-dir", "checkpoint-path",
-    "ckpt-save-dir", "save-checkpoint-dir", "model-save-dir", "model-dir",
+    "save-dir",
+    "save-path",
+    "ckpt-dir",
+    "ckpt-path",
+    "checkpoint-dir",
+    "checkpoints-dir",
+    "checkpoint-path",
+    "ckpt-save-dir",
+    "save-checkpoint-dir",
+    "model-save-dir",
+    "model-dir",
 )
 OUTPUT_DIR_FLAGS = ("output-dir", "out-dir", "outdir", "output-path", "run-dir", "work-dir", "exp-dir")
 """Where checkpoints lie if there are any; naming one does not ask for saving."""
 RESUME_FLAGS = (
-    "resume", "resume-from", "resume-from-checkpoint", "resume-path", "resume-checkpoint", "resume-ckpt",
-    "load-checkpoint", "restore", "restore-from",
+    "resume",
+    "resume-from",
+    "resume-from-checkpoint",
+    "resume-path",
+    "resume-checkpoint",
+    "resume-ckpt",
+    "load-checkpoint",
+    "restore",
+    "restore-from",
 )
-_SWITCH_VALUES = frozenset({"", "true", "1", "yes", "auto", "latest", "last", "none", "false", "no", "0", "null"})
+_SWITCH_VALUES = frozenset(
+    {"", "true", "1", "yes", "auto", "latest", "last", "none", "false", "no", "0", "null"}
+)
 _OFF_VALUES = frozenset({"none", "false", "no", "0", "null"})
 
 
 def flag_values(command: TrainingCommand, names: Iterable[str]) -> list[tuple[str, str]]:
-    """(flag as written, value) for each of `names` that the command gives, in the order of `names`; the last wins."""
+    """(flag as written, last value) for each of `names` that the command gives, in the order of `names`."""
     given: dict[str, tuple[str, str]] = {}
     words = command.script_args
     for index, word in enumerate(words):

@@ -37,7 +37,7 @@ class TrainingCommand:
     script_args: tuple[str, ...]
     """The arguments that the training program itself reads."""
     interpreter: str = ""
-    """The Python that the command names, as it stands there (`python3`, `/x/bin/python`); "" where it names none."""
+    """The Python that the command names, as it stands there (`python3`, `/x/bin/python`); "" for none."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -48,7 +48,7 @@ class TrainingCommand:
     def flag(self, *names: str) -> str | None:
         """Value of the last `--name value` or `--name=value` among script_args.
 
-        `names` come with their dashes; `-` and `_` inside a long name are the same. A flag without a value is "".
+        `names` come with their dashes; `-` and `_` in a long name are the same. A flag without a value is "".
         """
         wanted = {_flag_key(name) for name in names}
         found: str | None = None

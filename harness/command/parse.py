@@ -28,18 +28,19 @@ def _words(text: str) -> frozenset[str]:
 # Options of torchrun and `accelerate launch` that take no value; every other one without `=` takes one.
 _TORCHRUN_SWITCHES = _words("standalone module no-python run-path use-env virtual-local-rank")
 _ACCELERATE_SWITCHES = _words(
-    "quiet cpu multi-gpu tpu use-mps-device use-deepspeed use-fsdp use-parallelism-config use-megatron-lm use-xpu "
-    "module no-python tpu-cluster no-tpu-cluster tpu-use-cluster tpu-use-sudo debug enable-cpu-affinity same-network"
+    "quiet cpu multi-gpu tpu use-mps-device use-deepspeed use-fsdp use-parallelism-config use-megatron-lm "
+    "use-xpu module no-python tpu-cluster no-tpu-cluster tpu-use-cluster tpu-use-sudo debug "
+    "enable-cpu-affinity same-network"
 )
 # Options of `uv run` that take a value; every other one takes none.
 _UV_VALUES = _words(
-    "-p -w -i -f -P -C --with --with-editable --with-requirements --extra --no-extra --group --no-group --only-group "
-    "--python --project --directory --env-file --package --index --default-index --index-url --extra-index-url "
-    "--find-links --config-file --cache-dir --config-setting --config-settings-package --upgrade-package --upgrade-group "
-    "--reinstall-package --refresh-package --no-build-package --no-binary-package --no-build-isolation-package "
-    "--index-strategy --keyring-provider --resolution --prerelease --fork-strategy --exclude-newer "
-    "--exclude-newer-package --link-mode --color --allow-insecure-host --python-platform --no-editable-package "
-    "--no-sources-package"
+    "-p -w -i -f -P -C --with --with-editable --with-requirements --extra --no-extra --group --no-group "
+    "--only-group --python --project --directory --env-file --package --index --default-index --index-url "
+    "--extra-index-url --find-links --config-file --cache-dir --config-setting --config-settings-package "
+    "--upgrade-package --upgrade-group --reinstall-package --refresh-package --no-build-package "
+    "--no-binary-package --no-build-isolation-package --index-strategy --keyring-provider --resolution "
+    "--prerelease --fork-strategy --exclude-newer --exclude-newer-package --link-mode --color "
+    "--allow-insecure-host --python-platform --no-editable-package --no-sources-package"
 )
 
 
@@ -57,6 +58,10 @@ class _Target:
     done: bool = False
 
 
+_Step = Callable[[tuple[str, ...], _Target], None]
+"""Understands one program and its options."""
+
+
 def parse_command(text: str, workdir: Path) -> TrainingCommand:
     """Take a command line apart; `workdir` is where its relative paths start.
 
@@ -67,14 +72,20 @@ def parse_command(text: str, workdir: Path) -> TrainingCommand:
     joined = _join_continued_lines(text).lstrip()
     joined = joined if joined.rstrip().endswith("\\") else joined.rstrip()
     if not joined:
-        raise CommandError("--train-cmd is empty; give the command that trains, for example `python train.py`")
+        raise CommandError(
+            "--train-cmd is empty; give the command that trains, for example `python train.py`"
+        )
     words = _split(joined)
     _refuse_shell_syntax(joined)
     assignments, argv = _take_assignments(words)
     if not argv:
-        raise CommandError(f"--train-cmd only sets variables ({' '.join(words)}); add the command that trains")
+        raise CommandError(
+            f"--train-cmd only sets variables ({' '.join(words)}); add the command that trains"
+        )
     if not argv[0]:
-        raise CommandError("--train-cmd begins with an empty word where its program should be; remove the quotes")
+        raise CommandError(
+            "--train-cmd begins with an empty word where its program should be; remove the quotes"
+        )
     target = _Target(start=0, directory=workdir)
     while not target.done:
         _advance(argv, target)
@@ -117,7 +128,9 @@ def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise CommandError(f"--train-cmd cannot be split into words: {_quote_problem(text, error)}") from error
+        raise CommandError(
+            f"--train-cmd cannot be split into words: {_quote_problem(text, error)}"
+        ) from error
 
 
 def _quote_problem(text: str, error: ValueError) -> str:
@@ -126,11 +139,12 @@ def _quote_problem(text: str, error: ValueError) -> str:
     start = next((index for index in inside if index > max(ends, default=-1)), None)
     if "escaped" in str(error) or start is None:
         return f"{error}, near {text[-30:]!r}; close the quote, or put a character behind the last backslash"
-    return f"the quote before column {start + 1} is never closed, near {text[start - 1 : start + 24]!r}; close it"
+    near = text[start - 1 : start + 24]
+    return f"the quote before column {start + 1} is never closed, near {near!r}; close it"
 
 
 def _characters(text: str, *, escaped: bool = False) -> list[tuple[int, str, str]]:
-    """(index, character, quote that it stands in) of what is no quote mark: the escaped characters, or all others."""
+    """(index, character, quote around it) of what is no quote mark: the escaped characters, or all others."""
     found, quote, skip = [], "", False
     for index, character in enumerate(text):
         if skip:
@@ -155,7 +169,9 @@ def _refuse_shell_syntax(text: str) -> None:
         problem = _shell_problem(text, index, character, quoted=bool(quote))
         if problem:
             around = text[max(0, index - 12) : index + 20].strip()
-            raise CommandError(f"--train-cmd is run without a shell: {problem} at column {index + 1}, near {around!r}")
+            raise CommandError(
+                f"--train-cmd is run without a shell: {problem} at column {index + 1}, near {around!r}"
+            )
 
 
 def _shell_problem(text: str, index: int, character: str, *, quoted: bool) -> str | None:
@@ -163,13 +179,13 @@ def _shell_problem(text: str, index: int, character: str, *, quoted: bool) -> st
     if character == "`" or (character == "$" and following == "("):
         return f"a command substitution ({character}...); write its result, or {_SCRIPT_INSTEAD}"
     if character == "$" and (following in ("{", "_") or following.isalpha()):
-        return f"a variable that no shell expands; write its value, or '...' if meant as it stands, or {_SCRIPT_INSTEAD}"
+        return f"a variable that no shell expands; write its value, quote it with '...', or {_SCRIPT_INSTEAD}"
     if quoted:
         return None
     if character in "<>":
-        return f"a redirection ({character}); drop it (train.log keeps all output), or quote it, or {_SCRIPT_INSTEAD}"
+        return f"a redirection ({character}); drop it (train.log has it all), quote it, or {_SCRIPT_INSTEAD}"
     if character in "|;&":
-        return f"a pipe or a list of commands ({character}); {_SCRIPT_INSTEAD}, or quote it if it is part of an argument"
+        return f"a pipe or a list of commands ({character}); quote it in an argument, or {_SCRIPT_INSTEAD}"
     if character in "\r\n":
         return f"a line break; end the line with a backslash if the command goes on, or {_SCRIPT_INSTEAD}"
     return None
@@ -194,7 +210,7 @@ def _notes(text: str) -> tuple[Finding, ...]:
     match = re.search(r"(?:^|[\s=])(~[\w/.-]*)", text)
     if match is None:
         return ()
-    message = f"{match.group(1)} reaches the trainer as it stands, since no shell expands it: write the whole path"
+    message = f"{match.group(1)} reaches the trainer as it stands, as no shell expands it: write the path out"
     return (Finding(code="not-expanded", message=message, refuses=False),)
 
 
@@ -229,7 +245,9 @@ def _python(argv: tuple[str, ...], target: _Target) -> None:
         if word == "--":
             index += 1
             break
-        cluster = re.match(r"-[bBdEhiIOPqRsSuvVx?]*([cmWX])(.*)$", word, re.DOTALL) if word[1] != "-" else None
+        cluster = (
+            re.match(r"-[bBdEhiIOPqRsSuvVx?]*([cmWX])(.*)$", word, re.DOTALL) if word[1] != "-" else None
+        )
         if cluster and cluster.group(1) in "cm":
             rest = cluster.group(2)
             value = rest or "".join(argv[index + 1 : index + 2])
@@ -322,7 +340,7 @@ def _accelerate_options(argv: tuple[str, ...], target: _Target) -> None:
 
 
 def _skip_options(argv: tuple[str, ...], index: int, switches: frozenset[str]) -> tuple[int, set[str]]:
-    """Index of the first positional word, and the switches before it. A `.py` file is never an option's value."""
+    """Index of the first positional word, and the switches before it. A `.py` file is no option's value."""
     given: set[str] = set()
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "-":
         name = argv[index].lstrip("-").replace("_", "-")
@@ -344,7 +362,7 @@ def _launched(argv: tuple[str, ...], target: _Target, index: int, switches: set[
         _script(argv, target, index)
 
 
-def _wrapper(valued: str = "", positional: int = 0, *, assignments: bool = False) -> Callable[[tuple[str, ...], _Target], None]:
+def _wrapper(valued: str = "", positional: int = 0, *, assignments: bool = False) -> _Step:
     """A launcher with options (those in `valued` take a value) and positional words before the program."""
     with_value = _words(valued)
 
@@ -359,7 +377,7 @@ def _wrapper(valued: str = "", positional: int = 0, *, assignments: bool = False
     return step
 
 
-_PROGRAMS: dict[str, Callable[[tuple[str, ...], _Target], None]] = {
+_PROGRAMS: dict[str, _Step] = {
     **dict.fromkeys(_SHELLS, _shell),
     "uv": _uv,
     "torchrun": _torchrun,

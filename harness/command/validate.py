@@ -1,4 +1,4 @@
-"""What can be known about a command before it is launched. Every finding names the input, the place and the remedy."""
+"""What can be known about a command before its launch. Every finding names input, place and remedy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ except (SyntaxError, ValueError) as error:
 
 
 def validate(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Working directory, program and entrypoint, by the environment that the child will have. Never raises."""
+    """Working directory, program and entrypoint, in the environment of the child. Never raises."""
     if not workdir.is_dir():
         what = "is no directory" if workdir.exists() else "does not exist"
-        return (_refusal(Reason.WORKDIR_MISSING, f"--workdir {workdir} {what}; give the directory the job starts in"),)
+        message = f"--workdir {workdir} {what}; give the directory that the job starts in"
+        return (_refusal(Reason.WORKDIR_MISSING, message),)
     environ = child_environment(command, environ)
     return (*_check_program(command, workdir, environ), *_check_entrypoint(command, workdir, environ))
 
@@ -48,7 +49,7 @@ def _check_program(command: TrainingCommand, workdir: Path, environ: Mapping[str
         if program is None:
             yield _refusal(Reason.COMMAND_NOT_FOUND, _not_found(word, workdir, environ))
         elif (missing := _missing_shebang_interpreter(program)) is not None:
-            message = f"{program} begins with `#!{missing}`, which does not exist; install it or mend the first line"
+            message = f"{program} begins with `#!{missing}`, which does not exist; install it or mend it"
             yield _refusal(Reason.COMMAND_NOT_FOUND, message)
 
 
@@ -79,7 +80,9 @@ def _missing_shebang_interpreter(program: Path) -> str | None:
     return interpreter if interpreter.startswith("/") and not Path(interpreter).exists() else None
 
 
-def _check_entrypoint(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_entrypoint(
+    command: TrainingCommand, workdir: Path, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     script = command.entrypoint
     if script is None:
         return
@@ -89,7 +92,9 @@ def _check_entrypoint(command: TrainingCommand, workdir: Path, environ: Mapping[
         yield _refusal(Reason.ENTRYPOINT_MISSING, message)
         return
     if not os.access(script, os.R_OK):
-        yield _refusal(Reason.ENTRYPOINT_MISSING, f"the script {script} is not readable; run `chmod +r {script}`")
+        yield _refusal(
+            Reason.ENTRYPOINT_MISSING, f"the script {script} is not readable; run `chmod +r {script}`"
+        )
         return
     if script.suffix == ".py" or command.interpreter:
         yield from _check_syntax(command, script, workdir, environ)
@@ -113,13 +118,16 @@ def _check_syntax(
 
 
 def syntax_problem(script: Path, python: Path) -> str | None:
-    """`, line L, column C: what is wrong` by that interpreter; None where it parses or cannot be told in time."""
+    """`, line L, column C: what is wrong` by that interpreter; None where it parses or cannot be told."""
     try:
         if script.stat().st_size > MAX_SOURCE_BYTES:
             return None
         done = subprocess.run(
             [str(python), "-I", "-S", "-c", _SYNTAX_CHECK, str(script)],
-            capture_output=True, timeout=SYNTAX_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
+            capture_output=True,
+            timeout=SYNTAX_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         line, column, what = json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError):

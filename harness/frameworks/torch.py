@@ -16,7 +16,7 @@ from harness.spec import RunSpec
 
 TORCH_LAUNCHERS = ("torchrun",)
 DEFAULT_METRIC_DIRS = ("runs", "logs", "lightning_logs", "tb_logs")
-"""Where SummaryWriter, and the loggers built on it, write when nobody says otherwise; below the working directory."""
+"""Where SummaryWriter and the loggers built on it write by default, below the working directory."""
 OUTPUT_METRIC_DIRS = ("runs", "logs", "tensorboard")
 """The same below an output directory that the command names."""
 DEFAULT_CHECKPOINT_DIR = "checkpoints"

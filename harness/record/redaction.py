@@ -1,8 +1,8 @@
 """Secrets out of everything that is written, every other byte kept.
 
-Three ways to know a secret: its value (from environment, command and config files, in every usual encoding), an
-unambiguous format of its own (`hf_...`, a JWT, a private key), and, in texts and JSON, the name that it stands under.
-Logs stream through the first two only, since a log is the trainer's own evidence.
+Three ways to know a secret: its value (from environment, command and config files, in every usual encoding),
+an unambiguous format of its own (`hf_...`, a JWT, a private key), and, in texts and JSON, the name that it
+stands under. Logs stream through the first two only, since a log is the trainer's own evidence.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Redactor:
         if isinstance(value, str):
             return MASK if name and _is_secret_key(name, value) else self.text(value)
         if isinstance(value, Mapping):
-            return {self._known(k) if isinstance(k, str) else k: self.json(v, str(k)) for k, v in value.items()}
+            return {
+                self._known(k) if isinstance(k, str) else k: self.json(v, str(k)) for k, v in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self.json(item, name) for item in value]
         return value
@@ -90,8 +92,8 @@ class Redactor:
 class StreamRedactor:
     """Masks known values and unambiguous formats in a stream, the same for every way of cutting it.
 
-    Held back is only what may still become a secret: a beginning of a known value (at most 4 KiB), or a token of
-    unambiguous format that has not ended (at most 8 KiB, a private key 16 KiB). No line end is waited for.
+    Held back is only what may still become a secret: a beginning of a known value (at most 4 KiB), or a token
+    of unambiguous format that has not ended (at most 8 KiB, a private key 16 KiB). No line end is waited for.
     """
 
     def __init__(self, needles: Sequence[bytes]) -> None:
@@ -178,7 +180,7 @@ def _merge(found: Iterable[Span]) -> list[Span]:
 
 
 def _needles(value: str) -> set[bytes]:
-    """The encodings in which a value turns up: as it is, URL, JSON, shell, repr, base64 (RFC 4648, both alphabets)."""
+    """The encodings in which a value turns up: as it is, URL, JSON, shell, repr, base64 (both alphabets)."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value else []
     forms = {form for part in (value, *lines) if finder.is_findable(part) for form in _spellings(part)}
     needles = {form.encode("utf-8", "surrogatepass") for form in forms} | _base64_cores(value)
@@ -189,8 +191,11 @@ def _spellings(value: str) -> set[str]:
     data = value.encode("utf-8", "surrogatepass")
     spelled = {
         value,
-        quote(data, safe=""), quote(data), quote_plus(data),
-        json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(data, safe=""),
+        quote(data),
+        quote_plus(data),
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
         json.dumps(json.dumps(value))[3:-3],
         repr(value)[1:-1],
         re.sub(r'([\\"$`])', r"\\\1", value),
@@ -280,7 +285,7 @@ def _token(starts: str, characters: str, least: int, **more: Any) -> _Format:
 
 _JWT_RUN = rb"[A-Za-z0-9_-]"
 _FORMATS = (
-    # Prefixes and alphabets as the issuers publish them (Hugging Face, OpenAI, GitHub, GitLab, Slack, AWS; RFC 7519).
+    # As published by Hugging Face, OpenAI, GitHub, GitLab, Slack and AWS, and in RFC 7519 and RFC 7468.
     _token("hf_", "A-Za-z0-9", 20),
     _token("sk-", "A-Za-z0-9_-", 20, not_after=rb"[A-Za-z0-9_-]", accepts=_has_digit),
     _token("ghp_ gho_ ghu_ ghs_ ghr_", "A-Za-z0-9", 20),
@@ -288,29 +293,43 @@ _FORMATS = (
     _token("glpat-", "A-Za-z0-9_-", 15),
     _token("xoxa- xoxb- xoxp- xoxr- xoxs-", "A-Za-z0-9-", 10),
     _Format(
-        starts=(b"AKIA", b"ASIA"), whole=re.compile(rb"(A[KS]IA[A-Z0-9]{16})(?![A-Za-z0-9])"),
-        open=re.compile(rb"A[KS]IA[A-Z0-9]{0,16}"), run=None,
+        starts=(b"AKIA", b"ASIA"),
+        whole=re.compile(rb"(A[KS]IA[A-Z0-9]{16})(?![A-Za-z0-9])"),
+        open=re.compile(rb"A[KS]IA[A-Z0-9]{0,16}"),
+        run=None,
     ),
     _Format(
-        starts=(b"eyJ",), not_after=rb"[A-Za-z0-9_-]",
+        starts=(b"eyJ",),
+        not_after=rb"[A-Za-z0-9_-]",
         whole=re.compile(rb"(eyJ%b{8,}\.%b{8,}(?:\.%b*)?)" % (_JWT_RUN, _JWT_RUN, _JWT_RUN)),
-        open=re.compile(rb"eyJ%b*(?:\.%b*){0,2}" % (_JWT_RUN, _JWT_RUN)), run=re.compile(rb"[A-Za-z0-9_.-]*"),
+        open=re.compile(rb"eyJ%b*(?:\.%b*){0,2}" % (_JWT_RUN, _JWT_RUN)),
+        run=re.compile(rb"[A-Za-z0-9_.-]*"),
     ),
     _Format(
-        starts=(b"Bearer ", b"bearer ", b"BEARER "), whole=re.compile(rb"(?i:bearer) {1,3}([A-Za-z0-9._~+/=-]{8,})"),
-        open=re.compile(rb"(?i:bearer) {1,3}[A-Za-z0-9._~+/=-]*"), run=re.compile(rb"[A-Za-z0-9._~+/=-]*"),
+        starts=(b"Bearer ", b"bearer ", b"BEARER "),
+        whole=re.compile(rb"(?i:bearer) {1,3}([A-Za-z0-9._~+/=-]{8,})"),
+        open=re.compile(rb"(?i:bearer) {1,3}[A-Za-z0-9._~+/=-]*"),
+        run=re.compile(rb"[A-Za-z0-9._~+/=-]*"),
         accepts=lambda token: _has_digit(token) or len(token) >= 20,
     ),
     _Format(
-        starts=(b"://",), not_after=rb"(?!)", run=None,
-        whole=re.compile(rb"://(?:[^\s/@:\"'<>?#]{0,256}:(?=[^\s/@\"'<>]{1,256}@))?([^\s/@\"'<>]{1,256})(?=@)"),
+        starts=(b"://",),
+        not_after=rb"(?!)",
+        run=None,
+        whole=re.compile(
+            rb"://(?:[^\s/@:\"'<>?#]{0,256}:(?=[^\s/@\"'<>]{1,256}@))?([^\s/@\"'<>]{1,256})(?=@)"
+        ),
         open=re.compile(rb"://[^\s/@\"'<>]{0,513}"),
     ),
     _Format(
-        starts=(b"-----BEGIN ",), not_after=rb"(?!)", hold_bytes=_PEM_HOLD_BYTES, run=None,
+        starts=(b"-----BEGIN ",),
+        not_after=rb"(?!)",
+        hold_bytes=_PEM_HOLD_BYTES,
+        run=None,
         whole=re.compile(
             rb"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            rb"(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----)){0,%d}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            rb"(?:(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----)){0,%d}"
+            rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
             rb"|(?:(?:\s|\\[nr]){1,4}[A-Za-z0-9+/=]{40,200})*))" % _PEM_HOLD_BYTES
         ),
         # Lines of a key and nothing else: an ordinary line after a lone header lets both go.

@@ -1,4 +1,4 @@
-"""What is a secret: by the name that it stands under, in a command, an environment, a config file or a text."""
+"""What is a secret: by the name it stands under, in a command, an environment, a config file or a text."""
 
 from __future__ import annotations
 
@@ -30,55 +30,69 @@ class Certainty(Enum):
     CERTAIN = 3
 
 
-
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NOT_THE_VALUE = _set(
-    "file filename path dir directory folder name names sock socket type count limit size length ttl expiry expires "
-    "timeout enabled required provider method mode scheme prefix len policy parallelism"
+    "file filename path dir directory folder name names sock socket type count limit size length ttl expiry "
+    "expires timeout enabled required provider method mode scheme prefix len policy parallelism"
 )
 _CERTAIN_WORDS = _set(
     "password passwd passphrase secret secrets credential credentials apikey accesskey secretkey privatekey "
     "authtoken accesstoken hftoken authorization"
 )
-_CERTAIN_PAIRS = frozenset({
-    ("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("signing", "key"),
-    ("encryption", "key"), ("account", "key"), ("license", "key"), ("auth", "key"), ("auth", "token"),
-})
+_CERTAIN_PAIRS = frozenset(
+    {
+        ("api", "key"),
+        ("access", "key"),
+        ("private", "key"),
+        ("secret", "key"),
+        ("signing", "key"),
+        ("encryption", "key"),
+        ("account", "key"),
+        ("license", "key"),
+        ("auth", "key"),
+        ("auth", "token"),
+    }
+)
 _TOKEN_OWNERS = _set(
-    "access api auth oauth bearer refresh session login bot hf hub huggingface face github gh gitlab wandb slack "
-    "modelscope ms ngc neptune comet clearml mlflow kaggle pypi npm azure aws gcp service deploy personal csrf "
-    "jwt write read secret openai anthropic replicate"
+    "access api auth oauth bearer refresh session login bot hf hub huggingface face github gh gitlab wandb "
+    "slack modelscope ms ngc neptune comet clearml mlflow kaggle pypi npm azure aws gcp service deploy "
+    "personal csrf jwt write read secret openai anthropic replicate"
 )
 _SWITCHES = _set("use no has is require requires skip with enable disable")
 _TOKEN_KINDS = _set(
-    "pad eos bos unk sep cls mask stop image img audio video start end special next prev previous first last per "
-    "each any input output prompt num new max min chat turn think tool boi eoi decoder fill sub word byte loss"
+    "pad eos bos unk sep cls mask stop image img audio video start end special next prev previous first last "
+    "per each any input output prompt num new max min chat turn think tool boi eoi decoder fill sub word "
+    "byte loss"
 )
 
-_BLANK_VALUES = frozenset({"", "none", "null", "nil", "true", "false", "yes", "no", "on", "off", "~", "***", "0", "1"})
+_BLANK_VALUES = frozenset(
+    {"", "none", "null", "nil", "true", "false", "yes", "no", "on", "off", "~", "***", "0", "1"}
+)
 _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 _ORDINARY_WORDS = _set(
-    # Words that a password may be set to by carelessness, and that a log, a path or an artifact cannot do without.
-    "accuracy action adamw adapter address agent algorithm anomaly anonymous artifact artifacts attempt attempts "
-    "backend baseline basic bearer best_checkpoint boolean broken cancelled capacity changeme checkpoint checkpoints "
-    "command completed compute conda conditional config configs constant content cosine current database dataset "
-    "datasets debug decision default delete description device digest disable disabled double duration enable "
-    "enabled encoder entrypoint environment epochs error errors evaluate evaluation events evidence example examples "
-    "execute executed exists failed finding findings finite finished float float16 float32 bfloat16 framework "
-    "global gradient gradients harness header hidden import index infrastructure integer interval iteration "
-    "iterations journal kwargs launch launched launcher layers learning linear loading localhost logging masked "
-    "master memory message metric metrics missing model models module modules network norm number object online "
-    "offline optimizer option options output outputs params passed passwd password path pending pipeline placeholder "
-    "policy private process production project python pytest pytorch random reason reasons record release report "
-    "reports required result results reward rewards root runtime sample samples schedule scheduler schema script "
-    "secret secrets server session settings severity shared source staging started status string succeeded success "
-    "summary tensor tensorboard tensors terminal tested testing tests timeout timestamp token tokenizer tokens "
-    "torch trainer training training_command transformers unknown unproven update updates username utf-8 validate "
-    "validation value values verdict version warmup warning weights worker workers workspace writer"
+    # Words that a password may be set to carelessly, and that no log, path or artifact can do without.
+    "accuracy action adamw adapter address agent algorithm anomaly anonymous artifact artifacts attempt "
+    "attempts backend baseline basic bearer best_checkpoint boolean broken cancelled capacity changeme "
+    "checkpoint checkpoints command completed compute conda conditional config configs constant content "
+    "cosine current database dataset datasets debug decision default delete description device digest "
+    "disable disabled double duration enable enabled encoder entrypoint environment epochs error errors "
+    "evaluate evaluation events evidence example examples execute executed exists failed finding findings "
+    "finite finished float float16 float32 bfloat16 framework global gradient gradients harness header "
+    "hidden import index infrastructure integer interval iteration iterations journal kwargs launch launched "
+    "launcher layers learning linear loading localhost logging masked master memory message metric metrics "
+    "missing model models module modules network norm number object online offline optimizer option options "
+    "output outputs params passed passwd password path pending pipeline placeholder policy private process "
+    "production project python pytest pytorch random reason reasons record release report reports required "
+    "result results reward rewards root runtime sample samples schedule scheduler schema script secret "
+    "secrets server session settings severity shared source staging started status string succeeded success "
+    "summary tensor tensorboard tensors terminal tested testing tests timeout timestamp token tokenizer "
+    "tokens torch trainer training training_command transformers unknown unproven update updates username "
+    "utf-8 validate validation value values verdict version warmup warning weights worker workers workspace "
+    "writer"
 )
 
 
@@ -159,9 +173,10 @@ _KEYWORD = (
 )
 NAMED_VALUE = re.compile(
     rf"(?P<name>(?i:(?:{_KEYWORD})[\w-]{{0,24}}))(?:\\?[\"'])?\s{{0,3}}(?:=>|[:=])\s{{0,3}}"
-    r"(?:\\?\"(?P<dq>(?:[^\"\\\n]|\\(?!\")[^\n]|\\\"(?![\s,}\]]))*)|'(?P<sq>[^'\n]*)|(?P<bare>[^\s,;&\"'<>(){}\[\]\\]+))"
+    r"(?:\\?\"(?P<dq>(?:[^\"\\\n]|\\(?!\")[^\n]|\\\"(?![\s,}\]]))*)"
+    r"|'(?P<sq>[^'\n]*)|(?P<bare>[^\s,;&\"'<>(){}\[\]\\]+))"
 )
-"""`name=value`, `name: value` and `"name": "value"` as they stand in a text; the name may begin further left."""
+"""`name=value`, `name: value` and `"name": "value"` as in a text; the name may begin further left."""
 _NAME_BEFORE = re.compile(r"[\w.-]{0,64}$")
 _AUTH_SCHEMES = ("basic", "bearer", "token", "digest")
 _AUTH_HEADER = re.compile(
@@ -292,7 +307,7 @@ def _parse_config(suffix: str, text: str) -> Any:
 
         return list(YAML(typ="safe", pure=True).load_all(text))
     except Exception:
-        # Whatever a parser trips over, the text pass has already run; the trainer reports its own config error.
+        # Whatever a parser trips over, the text pass has run; the trainer reports its own config error.
         return None
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints are found, judged whole only when they are, and compared so that only learning counts as learning."""
+"""Checkpoints are found, judged whole only when they are, and compared so that only learning counts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def raw(header: Any, data: bytes = b"") -> bytes:
     ("name", "step"),
     [
         ("step_000012", 12), ("checkpoint-12", 12), ("step-12", 12), ("global_step120", 120), ("ckpt_7", 7),
-        ("epoch=1-step=20", 20), ("iter_0000100", 100), ("model_step_5", 5), ("epoch_3", None), ("final", None),
+        ("epoch=1-step=20", 20), ("iter_0000100", 100), ("model_step_5", 5), ("epoch_3", None),
+        ("final", None),
         ("model-00001-of-00003", None), ("footstep9", None), ("v2", None),
     ],
 )  # fmt: skip
@@ -85,7 +86,8 @@ def test_checkpoints_come_in_numeric_order(tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("checkpoint-9")
     found = find_checkpoints(tmp_path)
     assert [(one.path.name, one.step) for one in found] == [
-        ("model-step-5.safetensors", 5), ("step_7", 7), ("checkpoint-9", 9), ("checkpoint-30", 30), ("checkpoint-1000", 1000),
+        ("model-step-5.safetensors", 5), ("step_7", 7), ("checkpoint-9", 9), ("checkpoint-30", 30),
+        ("checkpoint-1000", 1000),
     ]  # fmt: skip
     assert (len(found[1].weights), len(found[1].state)) == (2, 1)
 
@@ -106,8 +108,13 @@ def test_models_side_by_side_are_checkpoints_each(tmp_path: Path) -> None:
 # Files
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-                                   torch.float8_e4m3fnuz, torch.float8_e5m2fnuz])  # fmt: skip
+FLOATS = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_every_floating_type_is_read_and_its_nan_found(tmp_path: Path, dtype: torch.dtype) -> None:
     """Values as torch has them; digest as hashlib has it; one NaN anywhere is named."""
     tensors = {"a": torch.randn(7, 3).to(dtype), "i": torch.arange(5), "b": torch.randn(11).to(dtype)}

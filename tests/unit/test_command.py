@@ -187,7 +187,7 @@ def test_validate_names_program_and_entrypoint(tmp_path: Path) -> None:
 
 
 def test_syntax_error_has_its_place(tmp_path: Path) -> None:
-    """Line, column and the interpreter that says so; a script that no Python of its own could read is only noted."""
+    """Line, column and the interpreter that says so; where no Python of its own is known it is only noted."""
     (tmp_path / "bad.py").write_text("x = 1\ndef f(:\n  pass\n")
     (finding,) = validate(parse_command(f"{sys.executable} bad.py", tmp_path), tmp_path, dict(os.environ))
     assert "line 2, column 7" in finding.message and sys.executable in finding.message

@@ -43,7 +43,8 @@ def test_record_holds_every_part(tmp_path: Path) -> None:
 def test_report_that_hangs_is_ended(tmp_path: Path) -> None:
     """It and its children are killed, and the record says so."""
     started = time.monotonic()
-    code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+    sleeping = "[sys.executable, '-c', 'import time; time.sleep(60)']"
+    code = f"import subprocess, sys, time; subprocess.Popen({sleeping}); time.sleep(60)"
     result = trainer_report("x", [sys.executable, "-c", code], tmp_path, dict(os.environ), 1.0)
     assert result["exit_code"] is None and "no end after 1 s" in result["error"]
     assert time.monotonic() - started < 10

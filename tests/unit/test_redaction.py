@@ -6,6 +6,7 @@ import base64
 import json
 import shlex
 import time
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
@@ -263,7 +264,7 @@ REDACTOR = Redactor(KNOWN)
 
 def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(edges)]
 
 
 def _streamed(redactor: Redactor, chunks: list[bytes]) -> bytes:
