@@ -37,6 +37,11 @@ _STEP = (
     ),
 )
 _EPOCH = re.compile(r"(?:^|[^A-Za-z])epochs?[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_STEP_DIRECTORY = re.compile(
+    r"(?:^|[^A-Za-z])(?:(?:global[-_]?)?step|checkpoint|ckpt|iter|iteration|update|epoch)s?[-_=]?\d{1,12}$",
+    re.IGNORECASE,
+)
+"""A directory that is one checkpoint with all below it; `step2_finetune` only holds some."""
 _SHARD = re.compile(r"(\d{5})-of-(\d{5})")
 _TRAILING_NUMBER = re.compile(r"[-_.](\d{1,12})$")
 
@@ -212,7 +217,7 @@ def _checkpoint_of(path: Path, root: Path) -> Path:
     if path == root:
         return path
     for parent in reversed(path.relative_to(root).parents[:-1]):
-        if step_of(parent.name) is not None or _EPOCH.search(parent.name):
+        if _STEP_DIRECTORY.search(parent.name):
             return root / parent
     is_numbered = (
         step_of(path.stem) is not None or _EPOCH.search(path.stem) or _TRAILING_NUMBER.search(path.stem)

@@ -92,6 +92,13 @@ def test_checkpoints_come_in_numeric_order(tmp_path: Path) -> None:
     assert (len(found[1].weights), len(found[1].state)) == (2, 1)
 
 
+def test_experiment_directory_is_no_checkpoint(tmp_path: Path) -> None:
+    """A name that goes on behind its number holds checkpoints and is none."""
+    for step in (10, 20):
+        save(tmp_path / "step2_finetune" / f"step_{step}" / "model.safetensors", weights())
+    assert [one.step for one in find_checkpoints(tmp_path)] == [10, 20]
+
+
 def test_models_side_by_side_are_checkpoints_each(tmp_path: Path) -> None:
     """best and last are two; shards are one."""
     for name in ("best", "last"):
