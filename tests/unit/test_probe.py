@@ -286,6 +286,23 @@ def test_reused_ids_are_not_merged(launcher: Launcher) -> None:
     assert len(process.optimizers) == 16
 
 
+def test_reused_ids_of_copies_are_not_merged(launcher: Launcher) -> None:
+    """Copies, which skip __init__, are told apart at the same address too."""
+    code = """
+    import copy
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ids = set()
+    for _ in range(100):
+        other = copy.copy(optimizer)
+        ids.add(id(other))
+        train(other, 1)
+        del other
+    assert len(ids) < 100
+    """
+    process = launcher.program(code).process
+    assert (process.steps, process.steps_total) == (1, 100)
+
+
 def test_copied_and_pickled_optimizers_stay_usable(launcher: Launcher) -> None:
     """The probe leaves nothing in an optimizer; its copies count for themselves."""
     code = """
@@ -334,8 +351,26 @@ def test_disabled_scaler_skips_nothing(launcher: Launcher) -> None:
     assert (process.steps, process.scaler_skips) == (3, 0)
 
 
+def test_foreign_optimizer_tells_the_scaler_nothing(launcher: Launcher) -> None:
+    """Steps of an optimizer that torch's hooks do not reach are not taken for skips."""
+    code = """
+    class Foreign:
+        param_groups = [{"params": list(model.parameters())}]
+        def step(self):
+            pass
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(3):
+        model.zero_grad()
+        scaler.scale(model(torch.ones(8, 4)).square().mean()).backward()
+        scaler.step(Foreign())
+        scaler.update()
+    """
+    process = launcher.program(code).process
+    assert (process.steps, process.scaler_skips) == (0, 0)
+
+
 def test_compiled_step_is_counted(launcher: Launcher) -> None:
-    """optimizer.step inside torch.compile counts once per call."""
+    """optimizer.step inside torch.compile counts once per call, and the compiler passes the probe over."""
     code = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     @torch.compile(backend="eager")
@@ -345,7 +380,9 @@ def test_compiled_step_is_counted(launcher: Launcher) -> None:
         backward()
         compiled()
     """
-    assert launcher.program(code).process.steps == 4
+    job = launcher.program(code)
+    assert job.process.steps == 4
+    assert "_getframe" not in job.stderr
 
 
 # Ways to start and to end

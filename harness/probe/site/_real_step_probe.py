@@ -12,6 +12,8 @@ Standard library only, Python 3.8 and later; torch is used only once the program
 leaves a hook.
 """
 
+# Untyped: it changes a torch that the type checker does not see.
+# mypy: ignore-errors
 # pathlib would add nothing here but calls.
 # ruff: noqa: PTH105, PTH108, PTH110, PTH118, PTH123
 

@@ -8,6 +8,8 @@ sitecustomize that the interpreter would have found without this one is run as w
 Standard library only, Python 3.8 and later, no import of the harness: it runs in the trainer's interpreter.
 """
 
+# Untyped: it changes a torch that the type checker does not see.
+# mypy: ignore-errors
 # Every interpreter of a job runs this file, so that even pathlib would cost too much.
 # ruff: noqa: PTH100, PTH113, PTH118, PTH120, PTH123
 
