@@ -2,13 +2,14 @@
 
     python benchmarks/read_scalars.py [--points 300000 1000000] [--repeats 3] [--keep DIR]
 
-Every reading is an interpreter of its own over the same file (ten tags), in turns; warm page cache, imports not
-counted. Ours checks every CRC, keeps the digest of what it read, writes SQLite and builds its index. EventAccumulator
-and tbparse keep the points in memory and check CRCs. RustBoard runs with --checksum; its start and reading every point
-back over gRPC are counted. First it is checked that all give the same points: a digest over tag, step and value.
-Printed are the median, its ratio to EventAccumulator, and how far the peak of memory rose while reading: with ours that
-is all it needs, with the others the points are in it. Then the cost of a poll after all that: seconds, and bytes read
-for each byte that was appended. tbparse is optional (pip install tbparse); so is the data server of TensorBoard.
+Every reading is an interpreter of its own over the same file (ten tags), in turns; warm page cache, imports
+not counted. Ours checks every CRC, keeps the digest of what it read, writes SQLite and builds its index.
+EventAccumulator and tbparse keep the points in memory and check CRCs. RustBoard runs with --checksum; its
+start and reading every point back over gRPC are counted. First it is checked that all give the same points: a
+digest over tag, step and value. Printed are the median, its ratio to EventAccumulator, and how far the peak
+of memory rose while reading: with ours that is all it needs, with the others the points are in it. Then the
+cost of a poll after all that: seconds, and bytes read for each byte that was appended. tbparse is optional
+(pip install tbparse); so is the data server of TensorBoard.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ def digest(series: Series) -> str:
 def read_ours(path: Path) -> tuple[Callable[[], object], Callable[[], Series]]:
     """The collector, as the supervisor uses it."""
     import google_crc32c  # noqa: F401
-    import numpy  # noqa: F401, ICN001
+    import numpy  # noqa: F401
     import tensorboard.compat.proto.event_pb2  # noqa: F401
+
     from harness.metrics.collector import MetricCollector
     from harness.record.store import MetricStore
 
@@ -118,7 +120,10 @@ def read_tbparse(path: Path) -> tuple[Callable[[], object], Callable[[], Series]
     frames: list[Any] = []
 
     def points() -> Series:
-        return {str(tag): (part["step"].tolist(), part["value"].tolist()) for tag, part in frames[0].groupby("tag")}
+        return {
+            str(tag): (part["step"].tolist(), part["value"].tolist())
+            for tag, part in frames[0].groupby("tag")
+        }
 
     return lambda: frames.append(SummaryReader(str(path.parent)).scalars), points
 
@@ -170,20 +175,35 @@ def is_there(name: str) -> str:
 def child(name: str, path: Path) -> None:
     """One reading in this process; prints what it took as JSON."""
     read, points = globals()[f"read_{name}"](path)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = reset_peak_kb()
     began = time.perf_counter()
     read()
     seconds = time.perf_counter() - began
-    risen = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    risen = peak_kb() - before
     if name == "rustboard":
         risen += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(json.dumps({"seconds": seconds, "risen_kb": risen, "digest": digest(points())}))
 
 
+def reset_peak_kb() -> int:
+    """Forget the peak of memory so far (proc(5), clear_refs); the memory in use now."""
+    if Path("/proc/self/clear_refs").exists():
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_kb()
+
+
+def peak_kb() -> int:
+    """Peak of resident memory since the reset. getrusage would begin with the parent's at the fork."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def measure(name: str, path: Path) -> dict[str, Any]:
     """One reading in a fresh interpreter."""
     done = subprocess.run([sys.executable, __file__, "--child", name, str(path)], check=False, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+                          capture_output=True)  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -193,7 +213,7 @@ def measure(name: str, path: Path) -> dict[str, Any]:
 def compare(path: Path, repeats: int) -> None:
     """The table for one file."""
     names = [name for name in READERS if not is_there(name)]
-    path.read_bytes()
+    digest_of_file(path)  # into the page cache
     results: dict[str, list[dict[str, Any]]] = {name: [measure(name, path)] for name in names}
     digests = {name: found[0]["digest"] for name, found in results.items()}
     if len(set(digests.values())) != 1:
@@ -202,7 +222,9 @@ def compare(path: Path, repeats: int) -> None:
         for name in names:
             results[name].append(measure(name, path))
     base = statistics.median(item["seconds"] for item in results["event_accumulator"])
-    print(f"{path.parent.name}: {path.stat().st_size / 1e6:.0f} MB, the same points by all ({digests['ours'][:12]})")
+    print(
+        f"{path.parent.name}: {path.stat().st_size / 1e6:.0f} MB, the same points by all ({digests['ours'][:12]})"
+    )
     print(f"  {'reader':20}{'median s':>10}{'of EventAccumulator':>22}{'memory +MB':>12}")
     for name, found in results.items():
         seconds = statistics.median(item["seconds"] for item in found)
@@ -210,11 +232,21 @@ def compare(path: Path, repeats: int) -> None:
         print(f"  {name:20}{seconds:>10.2f}{seconds / base:>22.3f}{risen:>12.0f}")
 
 
+def digest_of_file(path: Path) -> str:
+    """Reads all of a file without keeping it."""
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            total.update(block)
+    return total.hexdigest()
+
+
 def polls(path: Path, folder: Path) -> None:
     """What a poll costs once the file is large."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
     from harness.metrics.collector import MetricCollector
     from harness.record.store import MetricStore
-    from tensorboard.summary.writer.record_writer import RecordWriter
 
     copy = folder / "grows" / path.name
     copy.parent.mkdir()
@@ -235,19 +267,25 @@ def polls(path: Path, folder: Path) -> None:
             count = collector.poll(now=EPOCH, launched_at=EPOCH)
             seconds, read = time.perf_counter() - began, bytes_read() - read
             assert count == records
-            print(f"  {records:>6} new records, {copy.stat().st_size - before:>7} new bytes: {seconds * 1e3:7.2f} ms, "
-                  f"{read} bytes read from files")
+            print(
+                f"  {records:>6} new records, {copy.stat().st_size - before:>7} new bytes:"
+                f" {seconds * 1e3:7.2f} ms, "
+                f"{read} bytes read from files"
+            )
 
 
 def bytes_read() -> int:
-    """What this process has read by system calls so far, the database included; 0 where the system does not say."""
+    """What this process has read by system calls so far, the database included; 0 where the system does not
+    say."""
     status = Path("/proc/self/io")
     return int(status.read_text().split("rchar: ")[1].split()[0]) if status.exists() else 0
 
 
 def main() -> None:
     """See the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, nargs="+", default=[300_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "read-scalars-benchmark",

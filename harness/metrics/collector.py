@@ -29,6 +29,8 @@ _WALK_GAP_S = 1.0
 _WALK_COST_FACTOR = 50
 _MAX_LOOKS = 50
 """So often the writer of a file is looked for."""
+_MAX_RESTARTS = 100
+"""So often a file that is rewritten is read again from its start."""
 _EVAL_STEM = re.compile(r"^(eval|val|valid|validation|test)([_.-]|$)")
 
 
@@ -70,6 +72,8 @@ class Latest:
     step: int
     value: float
     wall_time: float
+    path: str
+    """The file it was read from."""
 
 
 @dataclass(slots=True)
@@ -205,9 +209,9 @@ class MetricCollector:
             for path in sorted(self._tracked):
                 tracked = self._tracked[path]
                 count += self._read(tracked, now, launched_at, final=final)
-                if tracked.reader.ended in ("truncated", "replaced"):
+                if tracked.reader.ended in ("truncated", "replaced") and self._may_restart(path):
                     count += self._read(self._restart(path), now, launched_at, final=final)
-            self._look(launched_at)
+            self._look(launched_at, final=final)
         return count
 
     def _discover(self) -> None:
@@ -313,6 +317,10 @@ class MetricCollector:
         stem = (path.stem,) if kind == "jsonl" and _EVAL_STEM.match(path.stem) else ()
         return "/".join(part for part in (self._prefixes[root], *inside, *stem) if part)
 
+    def _may_restart(self, path: str) -> bool:
+        """Whether the file was not rewritten too often to follow."""
+        return sum(str(closed.reader.path) == path for closed in self._closed) < _MAX_RESTARTS
+
     def _restart(self, path: str) -> _Tracked:
         """A file that was rewritten: what comes now is another source, counted from its start."""
         old = self._tracked.pop(path)
@@ -384,17 +392,17 @@ class MetricCollector:
         low, high = min(columns.step), max(columns.step)
         tracked.first_step = low if tracked.first_step is None else min(low, tracked.first_step)
         tracked.last_step = high if tracked.last_step is None else max(high, tracked.last_step)
-        wall = max(columns.wall_time)
+        wall, path = max(columns.wall_time), str(tracked.reader.path)
         if wall > 0.0:
             tracked.last_wall_time = max(wall, tracked.last_wall_time or 0.0)
         for tag, index in dict(zip(columns.tag, range(len(columns.tag)), strict=True)).items():
             self.latest[tracked.run, columns.tags[tag]] = Latest(
-                columns.step[index], columns.value[index], columns.wall_time[index]
+                columns.step[index], columns.value[index], columns.wall_time[index], path
             )
 
-    def _look(self, launched_at: float) -> None:
+    def _look(self, launched_at: float, *, final: bool) -> None:
         """Learn who writes the files whose writer is not known, and follow event files outside the roots."""
-        if self._ownership is None or not self._ownership.due():
+        if self._ownership is None or not (final or self._ownership.due()):
             return
         open_questions = {
             Path(path): tracked
@@ -421,6 +429,8 @@ class MetricCollector:
         tracked.points[Standing.FOREIGN] += tracked.points[Standing.FRESH]
         tracked.points[Standing.FRESH] = 0
         tracked.first_step = tracked.last_step = tracked.last_wall_time = None
+        for key in [key for key, latest in self.latest.items() if latest.path == str(tracked.reader.path)]:
+            del self.latest[key]
         if tracked.source is not None:
             self.store.set_standing(tracked.source, Standing.FOREIGN, only=Standing.FRESH)
 

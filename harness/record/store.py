@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import shutil
 import sqlite3
 import tempfile
@@ -27,30 +26,37 @@ from typing import Any, NamedTuple
 
 from harness.errors import RecordError
 from harness.record.events import MetricEvent
-from harness.record.merge import Lifetime, Plan, make_plan
+from harness.record.series import Point, SeriesReader, TagSummary
 from harness.record.vocabulary import Phase, Standing
+
+__all__ = ["EventColumns", "MetricStore", "Point", "StoredSource", "TagSummary"]
 
 FORMAT = 1
 _APPLICATION_ID = 0x72737470
 _ROWS_PER_INSERT = 20
-_SEGMENT = 1 << 48
 _BUSY_S = 30.0
 _BEFORE_ALL = -(1 << 63) - 1
 
 _SCHEMA = """
-CREATE TABLE source(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, run TEXT NOT NULL,
-    node TEXT NOT NULL, writer TEXT NOT NULL, attempt INTEGER NOT NULL, inode INTEGER, opened_at REAL NOT NULL);
-CREATE TABLE batch(id INTEGER PRIMARY KEY, source INTEGER NOT NULL, observed_at REAL NOT NULL, standing TEXT NOT NULL,
+CREATE TABLE source(
+    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, run TEXT NOT NULL, node TEXT NOT NULL,
+    writer TEXT NOT NULL, attempt INTEGER NOT NULL, inode INTEGER, opened_at REAL NOT NULL);
+CREATE TABLE batch(
+    id INTEGER PRIMARY KEY, source INTEGER NOT NULL, observed_at REAL NOT NULL, standing TEXT NOT NULL,
     points INTEGER NOT NULL, first_wall REAL NOT NULL, last_wall REAL NOT NULL);
-CREATE TABLE track(id INTEGER PRIMARY KEY, source INTEGER NOT NULL, tag TEXT NOT NULL, phase TEXT NOT NULL,
+CREATE TABLE track(
+    id INTEGER PRIMARY KEY, source INTEGER NOT NULL, tag TEXT NOT NULL, phase TEXT NOT NULL,
     ordered INTEGER NOT NULL, points INTEGER NOT NULL, fresh_points INTEGER NOT NULL, first_step INTEGER,
     UNIQUE(source, tag));
 CREATE TABLE purge(source INTEGER NOT NULL, seq INTEGER NOT NULL, step INTEGER NOT NULL);
-CREATE TABLE point(track INTEGER NOT NULL, batch INTEGER NOT NULL, step INTEGER NOT NULL, value REAL,
+CREATE TABLE point(
+    track INTEGER NOT NULL, batch INTEGER NOT NULL, step INTEGER NOT NULL, value REAL,
     wall_time REAL NOT NULL);
-CREATE VIEW event AS SELECT p.rowid AS seq, s.kind, s.path, s.run, s.node, s.writer, s.attempt, t.tag, t.phase,
-    p.step, p.value, p.wall_time, b.observed_at, b.standing
-    FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch JOIN source s ON s.id = t.source;
+CREATE VIEW event AS
+    SELECT p.rowid AS seq, s.kind, s.path, s.run, s.node, s.writer, s.attempt, t.tag, t.phase,
+        p.step, p.value, p.wall_time, b.observed_at, b.standing
+    FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch
+        JOIN source s ON s.id = t.source;
 """
 
 
@@ -80,17 +86,6 @@ class EventColumns(NamedTuple):
         return cls(list(index), tag, [e[1] for e in events], [e[2] for e in events], [e[3] for e in events])
 
 
-class Point(NamedTuple):
-    """One point of a merged series."""
-
-    step: int
-    value: float
-    wall_time: float
-    """Writer's clock, seconds since the epoch; 0.0 where the source has none."""
-    seq: int
-    """Order in which events were written down."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSource:
     """One file that events came from. Counts are events as read, before the attempt rule."""
@@ -115,30 +110,6 @@ class StoredSource:
     last_observed_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagSummary:
-    """One tag in one run directory. Steps and values are those of the merged, fresh series."""
-
-    tag: str
-    run: str
-    phase: Phase
-    points: int
-    """Events stored, of any standing, before the attempt rule."""
-    fresh_points: int
-    """Length of the merged, fresh series."""
-    first_step: int | None
-    last_step: int | None
-    last_value: float | None
-    nonfinite: int
-    """Points of the merged series that are NaN or infinite."""
-    first_nonfinite_step: int | None
-    min_finite: float | None
-    max_finite: float | None
-    last_wall_time: float | None
-    writers: tuple[str, ...]
-    """More than one: they wrote at the same time, and the series is that of the first."""
-
-
 class MetricStore:
     """See the module's docstring. Writing methods need a store from `create`; reading ones work on both."""
 
@@ -148,6 +119,7 @@ class MetricStore:
         """Use `create`, `temporary` or `open`."""
         self.path = path
         self._db = connection
+        self._series = SeriesReader(connection)
         self.phase_of: Callable[[str, str], Phase] = lambda _run, _tag: Phase.TRAIN
         """(run, tag) -> phase, asked once for every tag of every source when its first event is written."""
         self._cleanup = cleanup
@@ -343,8 +315,9 @@ class MetricStore:
                 disordered.add(track)
                 first[track] = min(step, first.get(track, step))
         self._db.executemany(
-            "UPDATE track SET points = points + ?1, fresh_points = fresh_points + ?2, ordered = ordered AND ?3,"
-            " first_step = CASE WHEN ?2 > 0 THEN min(coalesce(first_step, ?4), ?4) ELSE first_step END WHERE id = ?5",
+            "UPDATE track SET points = points + ?1, fresh_points = fresh_points + ?2,"
+            " ordered = ordered AND ?3, first_step = CASE WHEN ?2 > 0"
+            " THEN min(coalesce(first_step, ?4), ?4) ELSE first_step END WHERE id = ?5",
             [
                 (count, count if fresh else 0, track not in disordered, first[track], track)
                 for track, count in Counter(tracks).items()
@@ -367,7 +340,8 @@ class MetricStore:
             )
             self._db.execute(
                 "UPDATE track SET (fresh_points, first_step) = (SELECT count(*), min(p.step) FROM point p"
-                " JOIN batch b ON b.id = p.batch WHERE p.track = track.id AND b.standing = 'fresh') WHERE source = ?",
+                " JOIN batch b ON b.id = p.batch WHERE p.track = track.id AND b.standing = 'fresh')"
+                " WHERE source = ?",
                 (source,),
             )
 
@@ -385,34 +359,12 @@ class MetricStore:
                 "SELECT s.id, s.kind, s.path, s.run, s.node, s.writer, s.attempt, s.inode, s.opened_at,"
                 " coalesce(sum(b.points), 0), coalesce(sum(b.points * (b.standing = 'fresh')), 0),"
                 " coalesce(sum(b.points * (b.standing = 'stale')), 0),"
-                " coalesce(sum(b.points * (b.standing = 'foreign')), 0), min(b.observed_at), max(b.observed_at)"
+                " coalesce(sum(b.points * (b.standing = 'foreign')), 0),"
+                " min(b.observed_at), max(b.observed_at)"
                 " FROM source s LEFT JOIN batch b ON b.source = s.id GROUP BY s.id ORDER BY s.id"
             ).fetchall()
         names = tuple(StoredSource.__dataclass_fields__)
         return [StoredSource(**dict(zip(names, row, strict=True))) for row in rows]
-
-    def tags(self) -> list[TagSummary]:
-        """Every tag of every run directory, by run and tag; those without a fresh point too."""
-        with _named(self.path, "is damaged"):
-            totals = self._db.execute(
-                "SELECT s.run, t.tag, min(t.phase), sum(t.points) FROM track t JOIN source s ON s.id = t.source"
-                " GROUP BY s.run, t.tag ORDER BY s.run, t.tag"
-            ).fetchall()
-            lives = self._lifetimes()
-            return [
-                self._summary(run, tag, Phase(phase), points, lives) for run, tag, phase, points in totals
-            ]
-
-    def runs_of(self, tag: str) -> list[str]:
-        """Run directories that hold fresh points of the tag: train phase first, then by points, then by
-        name."""
-        with _named(self.path, "is damaged"):
-            rows = self._db.execute(
-                "SELECT s.run FROM track t JOIN source s ON s.id = t.source WHERE t.tag = ? AND t.fresh_points > 0"
-                " GROUP BY s.run ORDER BY min(t.phase <> 'train'), sum(t.fresh_points) DESC, s.run",
-                (tag,),
-            ).fetchall()
-        return [run for (run,) in rows]
 
     def series(
         self,
@@ -441,160 +393,17 @@ class MetricStore:
     ) -> Iterator[Point]:
         """`series`, streaming."""
         with _named(self.path, "is damaged"):
-            if run is None:
-                run = next(iter(self.runs_of(tag)), None) if standing is Standing.FRESH else None
-            query = self._query(tag, run, writer, standing, self._lifetimes())
-            if query is None or last == 0:
-                return
-            sql, parameters = query
-            if last is not None:
-                sql = f"SELECT * FROM ({sql} ORDER BY 1 DESC LIMIT {int(last)}) ORDER BY 1"
-            else:
-                sql = f"{sql} ORDER BY 1"
-            for step, value, wall_time, seq, *_ in self._db.execute(sql, parameters):
-                yield Point(step, math.nan if value is None else value, wall_time, seq)
+            yield from self._series.points(tag, run=run, writer=writer, standing=standing, last=last)
 
-    def _lifetimes(self) -> dict[int, tuple[str, Lifetime]]:
-        """(run, lifetime) of every source with fresh events."""
-        train: dict[int, dict[str, tuple[int, int]]] = {}
-        for source, tag, step, points in self._db.execute(
-            "SELECT source, tag, first_step, fresh_points FROM track WHERE phase = 'train' AND fresh_points > 0"
-        ):
-            train.setdefault(source, {})[tag] = step, points
-        purges: dict[int, list[tuple[int, int]]] = {}
-        for source, seq, step in self._db.execute("SELECT source, seq, step FROM purge ORDER BY rowid"):
-            purges.setdefault(source, []).append((seq, step))
-        rows = self._db.execute(
-            "SELECT s.id, s.kind, s.writer, s.path, s.attempt, s.run, s.opened_at,"
-            " min(CASE WHEN b.first_wall > 0 THEN b.first_wall END), max(b.last_wall),"
-            " min(b.observed_at), max(b.observed_at)"
-            " FROM source s JOIN batch b ON b.source = s.id AND b.standing = 'fresh' GROUP BY s.id"
-        ).fetchall()
-        result = {}
-        for source, kind, writer, path, attempt, run, opened, first, end, seen_first, seen_last in rows:
-            start, end = (seen_first, seen_last) if first is None else (min(opened or first, first), end)
-            result[source] = (
-                run,
-                Lifetime(
-                    source=source,
-                    kind=kind,
-                    writer=writer,
-                    path=path,
-                    attempt=attempt,
-                    start=start,
-                    end=end,
-                    train=train.get(source, {}),
-                    purges=tuple(purges.get(source, ())),
-                ),
-            )
-        return result
+    def tags(self) -> list[TagSummary]:
+        """Every tag of every run directory, by run and tag; those without a fresh point too."""
+        with _named(self.path, "is damaged"):
+            return self._series.summaries()
 
-    def _plan(
-        self, tag: str, run: str, writer: str | None, lives: dict[int, tuple[str, Lifetime]]
-    ) -> tuple[Plan, dict[int, tuple[int, bool, int]]]:
-        """The plan and {source: (track, ordered, first step)} of the tag's fresh points in a run."""
-        tracks, points = {}, {}
-        for track, source, ordered, first, fresh in self._db.execute(
-            "SELECT id, source, ordered, first_step, fresh_points FROM track WHERE tag = ? AND fresh_points > 0",
-            (tag,),
-        ):
-            if source in lives and lives[source][0] == run:
-                tracks[source] = track, bool(ordered), first
-                points[source] = fresh
-        return make_plan([lives[source][1] for source in tracks], points, writer), tracks
-
-    def _query(
-        self,
-        tag: str,
-        run: str | None,
-        writer: str | None,
-        standing: Standing,
-        lives: dict[int, tuple[str, Lifetime]],
-    ) -> tuple[str, list[Any]] | None:
-        """SQL for (step, value, wall_time, seq) of the series, without ORDER BY; None where there is
-        nothing."""
-        fields = "SELECT p.step AS step, p.value AS value, p.wall_time AS wall_time, p.rowid AS seq"
-        if standing is not Standing.FRESH:
-            return (
-                f"{fields} FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch"
-                " JOIN source s ON s.id = t.source WHERE t.tag = ? AND b.standing = ? AND (? IS NULL OR s.run = ?)"
-                " AND (? IS NULL OR s.writer = ?)",
-                [tag, standing.value, run, run, writer, writer],
-            )
-        if run is None:
-            return None
-        plan, tracks = self._plan(tag, run, writer, lives)
-        if not plan.segments:
-            return None
-        conditions, parameters, order = [], [], []
-        for index, segment in enumerate(plan.segments):
-            track = tracks[segment.source][0]
-            condition = f"p.track = {track}"
-            if segment.cut is not None:
-                condition += " AND p.step < ?"
-                parameters.append(segment.cut)
-            for seq, step in segment.purges:
-                condition += " AND NOT (p.rowid < ? AND p.step >= ?)"
-                parameters += [seq, step]
-            conditions.append(f"({condition})")
-            order.append(f"WHEN {track} THEN {index * _SEGMENT}")
-        where = (
-            f"FROM point p WHERE p.track IN ({', '.join(str(tracks[s.source][0]) for s in plan.segments)})"
-            f" AND ({' OR '.join(conditions)})"
-            " AND p.batch IN (SELECT id FROM batch WHERE standing = 'fresh')"
-        )
-        if _is_sorted(plan, tracks):
-            return f"{fields} {where}", parameters
-        # SQLite gives bare columns from the row of max(): the last written of the latest writer.
-        return (
-            f"{fields}, max(CASE p.track {' '.join(order)} END + p.rowid) {where} GROUP BY p.step",
-            parameters,
-        )
-
-    def _summary(
-        self, run: str, tag: str, phase: Phase, points: int, lives: dict[int, tuple[str, Lifetime]]
-    ) -> TagSummary:
-        query = self._query(tag, run, None, Standing.FRESH, lives)
-        row: tuple[Any, ...] = (0, None, None, 0, None, None, None)
-        end: tuple[Any, ...] = (None, None)
-        if query is not None:
-            sql, parameters = query
-            odd = "value IS NULL OR value IN (9e999, -9e999)"
-            row = self._db.execute(
-                f"SELECT count(*), min(step), max(step), coalesce(sum({odd}), 0), min(CASE WHEN {odd} THEN step END),"
-                f" min(CASE WHEN {odd} THEN NULL ELSE value END), max(CASE WHEN {odd} THEN NULL ELSE value END)"
-                f" FROM ({sql})",
-                parameters,
-            ).fetchone()
-            ends = self._db.execute(f"{sql} ORDER BY 1 DESC LIMIT 1", parameters).fetchall()
-            end = (math.nan if ends[0][1] is None else ends[0][1], ends[0][2]) if ends else end
-        plan, _ = self._plan(tag, run, None, lives)
-        return TagSummary(
-            tag=tag,
-            run=run,
-            phase=phase,
-            points=points,
-            fresh_points=row[0],
-            first_step=row[1],
-            last_step=row[2],
-            last_value=end[0],
-            nonfinite=row[3],
-            first_nonfinite_step=row[4],
-            min_finite=row[5],
-            max_finite=row[6],
-            last_wall_time=end[1],
-            writers=plan.writers,
-        )
-
-
-def _is_sorted(plan: Plan, tracks: dict[int, tuple[int, bool, int]]) -> bool:
-    """Whether the segments hold each step once, so that nothing must be grouped."""
-    for index, segment in enumerate(plan.segments):
-        _, ordered, _ = tracks[segment.source]
-        later = [tracks[other.source][2] for other in plan.segments[index + 1 :]]
-        if not ordered or (later and (segment.cut is None or segment.cut > min(later))):
-            return False
-    return True
+    def runs_of(self, tag: str) -> list[str]:
+        """Run directories that hold fresh points of the tag, the one that `series` defaults to first."""
+        with _named(self.path, "is damaged"):
+            return self._series.runs_of(tag)
 
 
 def _connect_readonly(file: Path, shown: Path) -> sqlite3.Connection:

@@ -390,3 +390,29 @@ def test_kind_of_goes_by_name() -> None:
     """Both kinds, and what only looks like them."""
     names = ["events.out.tfevents.1", "a.jsonl", "journal.jsonl", "rollout_samples_3.jsonl", "train.log"]
     assert [kind_of(name) for name in names] == ["tensorboard", "jsonl", None, None, None]
+
+
+@proc
+def test_values_of_a_foreign_file_are_forgotten(
+    tmp_path: Path, store: MetricStore, writer: Callable[[Path], int]
+) -> None:
+    """They were read before their writer was seen; neither progress nor a cap may go by them."""
+    collector = MetricCollector(store, [tmp_path], run_pids=set)
+    writer(tmp_path / "events.out.tfevents.1")
+    time.sleep(0.05)
+    collector.poll(now=time.time(), launched_at=time.time())
+    assert collector.latest == {}
+
+
+def test_file_that_is_rewritten_without_end_is_left_at_last(
+    tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The facts stay bounded, and the last problem says why nothing more was read."""
+    monkeypatch.setattr(collector_module, "_MAX_RESTARTS", 2)
+    path = tmp_path / "metrics.jsonl"
+    collector = MetricCollector(store, [tmp_path])
+    for number in range(9, 0, -1):
+        path.write_text('{"step": 1, "loss": 1}\n' * number)
+        collector.poll(now=LAUNCH, launched_at=LAUNCH)
+    facts = collector.finish(now=LAUNCH, launched_at=LAUNCH)
+    assert [len(fact.problems) for fact in facts] == [1, 1, 1]

@@ -326,7 +326,8 @@ source = store.add_source(kind="jsonl", path="/m.jsonl")
 store.append(source, [MetricEvent("loss", step, 1.0, 0.0) for step in range(1000)], observed_at=1.0)
 store._db.execute("PRAGMA cache_size=10")
 with store.transaction():
-    store.append(source, [MetricEvent("loss", step, 1.0, 0.0) for step in range(1000, 200000)], observed_at=1.0)
+    more = [MetricEvent("loss", step, 1.0, 0.0) for step in range(1000, 200000)]
+    store.append(source, more, observed_at=1.0)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
