@@ -102,7 +102,8 @@ class TensorBoardReader(TailedFile):
         if old:
             for _ in self._decode(buffer, frames.starts[:old], frames.lengths[:old]):
                 pass
-            self.first_offset = base + frames.starts[old - 1] + frames.lengths[old - 1] + FOOTER_BYTES
+            end = base + frames.starts[old - 1] + frames.lengths[old - 1] + FOOTER_BYTES
+            self.first_offset = max(self.first_offset, end)
         counted = max(0, self.first_offset - base)
         results = self._decode(buffer, frames.starts[old:], frames.lengths[old:])
         self._consume(buffer[: frames.consumed], skip=counted)

@@ -362,6 +362,21 @@ def test_first_offset_hides_old_events_and_keeps_their_metadata(tmp_path: Path) 
     assert reader.sha256 == hashlib.sha256(path.read_bytes()[start:]).hexdigest()
 
 
+@pytest.mark.parametrize("inside", [0, 7])
+def test_first_offset_many_chunks_into_the_file_hides_all_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: int
+) -> None:
+    """The old part is longer than what is read at once; a record that was cut before the launch is old too."""
+    monkeypatch.setattr(tensorboard, "CHUNK_BYTES", 100)
+    path = write(tmp_path / "e.tfevents", [scalar("a", step, 1) for step in range(50)])
+    start = path.stat().st_size - inside
+    write(path, [scalar("a", step, 1) for step in range(50, 60)], append=True)
+    reader = TensorBoardReader(path, first_offset=start)
+    assert [e.step for e in drain(reader)] == list(range(50, 60))
+    assert reader.first_offset == start + inside
+    assert reader.sha256 == hashlib.sha256(path.read_bytes()[start + inside :]).hexdigest()
+
+
 def test_first_offset_inside_a_record_leaves_that_record_out(tmp_path: Path) -> None:
     """A record that was half there before the launch does not count."""
     path = small_file(tmp_path / "e.tfevents")
