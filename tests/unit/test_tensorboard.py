@@ -366,7 +366,7 @@ def test_first_offset_hides_old_events_and_keeps_their_metadata(tmp_path: Path) 
 def test_first_offset_many_chunks_into_the_file_hides_all_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: int
 ) -> None:
-    """The old part is longer than what is read at once; a record that was cut before the launch is old too."""
+    """The old part is longer than one read; a record that was cut before the launch is old too."""
     monkeypatch.setattr(tensorboard, "CHUNK_BYTES", 100)
     path = write(tmp_path / "e.tfevents", [scalar("a", step, 1) for step in range(50)])
     start = path.stat().st_size - inside
