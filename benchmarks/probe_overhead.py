@@ -1,12 +1,13 @@
 """What the optimizer probe costs per training step: paired and interleaved in one run.
 
-    python benchmarks/probe_overhead.py [--pairs 3] [--blocks 30] [--steps 25]
+    python benchmarks/probe_overhead.py [--pairs 3] [--blocks 120] [--steps 10]
 
 Each pair is two interpreters, one with the probe, that train the bundled tiny_lm side by side, in turns:
 a block of steps here, a block there, in alternating order, so that a slow moment of the machine meets both.
-Printed are the median over all blocks of (time with / time without), a bootstrap 95% interval of it and the
-milliseconds per step; with `--control` the same for pairs in which neither has the probe. The last line is
-the probe's own time: steps of an optimizer that does nothing, with the probe less without.
+Printed are, for wall and CPU time, the median over all blocks of (time with / time without), a bootstrap 95%
+interval of it and the milliseconds per step; with `--control` the same for pairs in which neither has the
+probe. The last line is the probe's own time: steps of an optimizer that does nothing, with the probe less
+without.
 """
 
 from __future__ import annotations
@@ -34,16 +35,20 @@ step = Idle([torch.nn.Parameter(torch.zeros(1)) for _ in range(53)], {"lr": 0.1}
 """
 LOOP = """
 for line in sys.stdin:
-    started = time.perf_counter()
+    started = time.perf_counter(), time.process_time()
     for _ in range(int(line)):
         step()
-    print(time.perf_counter() - started, flush=True)
+    print(time.perf_counter() - started[0], time.process_time() - started[1], flush=True)
 """
 START = """
 import sys, time, torch
 sys.path.insert(0, sys.argv[1])
 torch.set_num_threads(1)
 """
+
+
+Block = tuple[tuple[float, float], tuple[float, float]]
+"""(wall, CPU) seconds of a block without the probe, and of the one with it."""
 
 
 class Worker:
@@ -58,34 +63,33 @@ class Worker:
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def block(self, num_steps: int) -> float:
-        """Seconds that a block took."""
+    def block(self, num_steps: int) -> tuple[float, float]:
+        """Wall and CPU seconds that a block took."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{num_steps}\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        wall_s, cpu_s = self.process.stdout.readline().split()
+        return float(wall_s), float(cpu_s)
 
     def close(self) -> None:
         """Let the interpreter end."""
         self.process.communicate()
 
 
-def measure_pair(
-    job: str, treated_dir: Path | None, num_blocks: int, num_steps: int
-) -> list[tuple[float, float]]:
-    """(seconds without, seconds with) of every block after a warm-up."""
+def measure_pair(job: str, treated_dir: Path | None, num_blocks: int, num_steps: int) -> list[Block]:
+    """Every block of a pair after a warm-up."""
     plain, treated = Worker(job, None), Worker(job, treated_dir)
     for worker in (plain, treated):
-        worker.block(2 * num_steps)
-    pairs = []
+        worker.block(50)
+    blocks = []
     for index in range(num_blocks):
         order = (plain, treated) if index % 2 == 0 else (treated, plain)
         times = {worker: worker.block(num_steps) for worker in order}
-        pairs.append((times[plain], times[treated]))
+        blocks.append((times[plain], times[treated]))
     plain.close()
     treated.close()
-    return pairs
+    return blocks
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -95,38 +99,38 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return medians[50], medians[1949]
 
 
-def report(name: str, pairs: list[tuple[float, float]], num_steps: int) -> None:
-    """One line of results."""
-    ratios = [treated / plain for plain, treated in pairs]
-    low, high = interval(ratios)
-    plain_ms, treated_ms = (
-        statistics.median(column) / num_steps * 1e3 for column in zip(*pairs, strict=True)
-    )
-    print(
-        f"{name}: ratio={statistics.median(ratios):.4f} interval={low:.4f}..{high:.4f} "
-        f"step_ms={plain_ms:.3f} with_probe_ms={treated_ms:.3f} blocks={len(pairs)}"
-    )
+def report(name: str, blocks: list[Block], num_steps: int) -> None:
+    """One line each for wall and CPU time."""
+    for index, clock in enumerate(("wall", "cpu")):
+        ratios = [treated[index] / plain[index] for plain, treated in blocks]
+        low, high = interval(ratios)
+        step_ms = statistics.median(plain[index] for plain, _ in blocks) / num_steps * 1e3
+        print(
+            f"{name} {clock}: ratio={statistics.median(ratios):.4f} interval={low:.4f}..{high:.4f} "
+            f"step_ms={step_ms:.3f} blocks={len(blocks)}",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Run the pairs and print the figures."""
     parser = argparse.ArgumentParser(description="Overhead of the optimizer probe per training step.")
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--blocks", type=int, default=30)
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--blocks", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--control", action="store_true", help="also measure pairs without the probe")
     args = parser.parse_args()
     for name in ("probe", "control") if args.control else ("probe",):
-        pairs = []
+        blocks = []
         for _ in range(args.pairs):
             with tempfile.TemporaryDirectory() as directory:
                 treated_dir = Path(directory) if name == "probe" else None
-                pairs += measure_pair(TRAIN, treated_dir, args.blocks, args.steps)
+                blocks += measure_pair(TRAIN, treated_dir, args.blocks, args.steps)
                 assert name == "control" or list(Path(directory).glob("*.json")), "the probe did not run"
-        report(name, pairs, args.steps)
+        report(name, blocks, args.steps)
     with tempfile.TemporaryDirectory() as directory:
-        pairs = measure_pair(IDLE, Path(directory), args.blocks, 2000)
-    own_us = statistics.median((treated - plain) / 2000 * 1e6 for plain, treated in pairs)
+        blocks = measure_pair(IDLE, Path(directory), 30, 2000)
+    own_us = statistics.median((treated[1] - plain[1]) / 2000 * 1e6 for plain, treated in blocks)
     print(f"hook: own_us_per_step={own_us:.2f}")
 
 
