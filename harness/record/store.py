@@ -7,8 +7,9 @@ read-only opener may not roll back; `open` then reads a private copy, so evidenc
 read.
 
 Encoding: `value` is NULL for NaN and for nothing else (SQLite cannot hold NaN and stores NULL in its place);
-infinities are stored as they are. `seq` is the rowid of `point`: the order in which events were written down.
-The view `event` shows everything with names: `SELECT * FROM event WHERE tag = 'train/loss'`.
+infinities are stored as they are; -0.0 becomes 0.0. `seq` is the rowid of `point`: the order in which events
+were written down. The view `event` shows everything with names: `SELECT * FROM event WHERE tag =
+'train/loss'`.
 """
 
 from __future__ import annotations
