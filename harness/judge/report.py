@@ -60,8 +60,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "terminal_state": verdict.terminal_state.value,
         "total_steps": completed,
         "total_epochs": epochs,
-        "final_metrics": {tag.tag: tag.last_value for tag in seen.tags if tag.fresh_points and not tag.run}
-        or {f"{tag.run}:{tag.tag}": tag.last_value for tag in seen.tags if tag.fresh_points},
+        "final_metrics": _final_metrics(seen),
         "best_checkpoint": _best_checkpoint(record),
         "all_checkpoints": checkpoints,
         "training_duration_seconds": duration,
@@ -98,7 +97,8 @@ def _findings(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
                                f"{check.why}",
                 "fix": REASONS[check.reason].remedy,
             })
-    for problem in (*record.problems, *_source_problems(record)):
+    lost = [str(entry.get("message")) for entry in record.every("evidence-lost")]
+    for problem in (*record.problems, *lost, *_source_problems(record)):
         found.append({"severity": "low", "title": "an artifact or source is damaged", "description": problem,
                       "fix": "see the path named; what was whole before the damage was used"})
     for entry in record.every("stragglers"):
@@ -213,6 +213,15 @@ def _checkpoints(record: RunRecord) -> list[dict[str, Any]]:
     facts = record.fact("checkpoints", "facts", {}) or {}
     return [{"path": item.get("path"), "step": item.get("step"), "metrics": {}}
             for item in facts.get("checkpoints", [])]
+
+
+def _final_metrics(seen: Observation) -> dict[str, float | None]:
+    """Last values by tag; where a tag stands in several run directories, that of the one with most points."""
+    final: dict[str, float | None] = {}
+    for tag in sorted(seen.tags, key=lambda tag: tag.fresh_points):
+        if tag.fresh_points:
+            final[tag.tag] = tag.last_value
+    return dict(sorted(final.items()))
 
 
 def _best_checkpoint(record: RunRecord) -> str | None:

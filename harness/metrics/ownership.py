@@ -2,13 +2,15 @@
 
 What is seen here informs: a process of the run that holds the file proves it the run's own. A process outside
 the run that holds it makes it foreign, where that process was there before the launch or others write to the
-directory too. A writer on another node or in another PID namespace cannot be seen at all.
+directory too. A writer on another node or in another PID namespace cannot be seen at all. Where no descriptor is seen, the host and
+PID in an event file's name are held against the processes that can be seen.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -64,6 +66,7 @@ class Ownership:
         self._run_pids = run_pids
         self._min_gap_s = min_gap_s
         self._next_at = 0.0
+        self._ever_run: set[int] = set()
 
     def due(self) -> bool:
         """Whether enough time has passed since the last look."""
@@ -76,6 +79,7 @@ class Ownership:
         `wanted`)."""
         began = time.monotonic()
         run = set(self._run_pids()) - {os.getpid()}
+        self._ever_run |= run
         held: dict[Path, Holder] = {}
         written: set[Path] = set()
         by_identity = {identity: path for path in unknown if (identity := _identity(path)) is not None}
@@ -90,9 +94,28 @@ class Ownership:
             for pid in _others(run):
                 for identity, _ in _written_files(pid, missing, _never):
                     held.setdefault(missing[identity], _holder(pid, of_run=False))
+        for path in unknown:
+            if path not in held and (named := self._named_holder(path)) is not None:
+                held[path] = named
         cost = time.monotonic() - began
         self._next_at = time.monotonic() + max(self._min_gap_s, _COST_FACTOR * cost)
         return held, written
+
+
+    def _named_holder(self, path: Path) -> Holder | None:
+        """The writer that an event file's name tells, where it is a process of this host that can be seen.
+
+        TensorBoard's own writer opens the file for each flush alone, so its descriptor is seldom met. A PID of the run
+        on this host is the run's; a living one outside it is another's; one that is gone, or a name from another host
+        or container, tells nothing.
+        """
+        named = writer_in_name(path.name)
+        if named is None or named.pid is None or named.host != socket.gethostname():
+            return None
+        if named.pid in self._ever_run:
+            return _holder(named.pid, of_run=True)
+        holder = _holder(named.pid, of_run=False)
+        return holder if 0.0 < holder.started_at <= named.created_at + 1.0 else None
 
 
 def _never(_name: str) -> bool:

@@ -12,6 +12,7 @@ import psutil
 
 from harness.checkpoints.inspect import CheckpointSeen, inspect_run
 from harness.checkpoints.inventory import take_snapshot
+from harness.errors import RecordError
 from harness.launch.local import LocalLauncher
 from harness.metrics.collector import Latest, MetricCollector
 from harness.probe.reader import read_probe
@@ -40,6 +41,7 @@ class Collection:
         self.best: CheckpointSeen | None = None
         """The most recent whole checkpoint, known after `finish`."""
         self._launched_at = 0.0
+        self._losses: set[str] = set()
 
     def __enter__(self) -> Collection:
         """Take stock of what is there before the launch."""
@@ -70,8 +72,17 @@ class Collection:
             wait_s = 0.0
 
     def poll(self) -> int:
-        """Read new metric events; how many."""
-        return self.metrics.poll(now=time.time(), launched_at=self._launched_at)
+        """Read new metric events; how many. What the disk does not take is reported once, and read again later."""
+        try:
+            return self.metrics.poll(now=time.time(), launched_at=self._launched_at)
+        except RecordError as error:
+            self._lost(str(error))
+            return 0
+
+    def _lost(self, message: str) -> None:
+        if message not in self._losses:
+            self._losses.add(message)
+            self.journal.write("evidence-lost", message=message)
 
     def completed_steps(self) -> int:
         """Completed steps by the newest metric point, 0 while there is none."""
@@ -94,7 +105,11 @@ class Collection:
     def finish(self) -> None:
         """The last look at every source, and what the supervisor itself cost."""
         self.log.close()
-        sources = self.metrics.finish(now=time.time(), launched_at=self._launched_at)
+        try:
+            sources = self.metrics.finish(now=time.time(), launched_at=self._launched_at)
+        except RecordError as error:
+            self._lost(str(error))
+            sources = self.metrics.sources(final=True)
         out_dir = self.plan.spec.out_dir
         self.journal.write("sources", sources=[
             {**source.to_json(), "path": outdir.relative(out_dir, source.path)} for source in sources],

@@ -21,6 +21,7 @@ from harness.record import outdir
 from harness.record.files import write_text
 from harness.record.journal import Journal
 from harness.record.redaction import Redactor
+from harness.record.secret_finder import named_config_files
 from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
 
@@ -48,9 +49,7 @@ def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
         words = shlex.split(spec.train_cmd)
     except ValueError:
         words = spec.train_cmd.split()
-    paths = [spec.workdir / word.rpartition("=")[2] for word in words]
-    configs = [path for path in paths if path.suffix in {".yaml", ".yml", ".json", ".toml"} and path.is_file()]
-    return Redactor.from_run(words, environ, configs)
+    return Redactor.from_run(words, environ, named_config_files(words, spec.workdir))
 
 
 def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) -> Plan | None:

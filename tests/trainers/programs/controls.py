@@ -16,6 +16,10 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | nan-grad-norm | no | the gradient norm is NaN at one middle step, losses and weights are finite |
 | inf-last-grad | no | the gradient norm is inf at the last step, losses and weights are finite |
 | nan-weights | no | the last checkpoint holds NaN, everything logged is finite |
+| nan-logged-loss | no | NaN is logged as the loss of one middle step; gradient norms and weights are finite |
+| metrics-stop-early | no | trains and saves to the end, logs the first half only |
+| saves-the-start | no | trains, and every checkpoint holds the weights of the start |
+| exit-1-at-end | no | trains, and exits 1 |
 | lr-zero | no | the learning rate is 0 throughout |
 | frozen | no | no parameter requires a gradient; the optimizer steps, the loss is constant |
 | decay-only | no | gradients are exactly zero; AdamW's weight decay alone moves the weights |
@@ -323,8 +327,9 @@ class OldEventsCopied(Program):
         return 0
 
 
-class ResumeFinished(Program):
+class ResumeFinished(_Training):
     def run(self) -> int:
+        self.set_up()
         print(f"resumed at step {self.last_step} of {self.last_step}: nothing to do", flush=True)
         return 0
 
@@ -353,6 +358,11 @@ class NanMiddle(_Training):
     def loss(self, step: int) -> Any:
         loss = super().loss(step)
         return loss * math.nan if step == self.middle_step else loss
+
+
+class NanLoggedLoss(_Training):
+    def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        super().record(step, math.nan if step == self.middle_step else loss, lr, grad_norm)
 
 
 class NanGradNorm(_Training):
@@ -401,7 +411,26 @@ class NoScalars(_Training):
         pass
 
 
+class MetricsStopEarly(_Training):
+    def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        if step <= self.middle_step:
+            super().record(step, loss, lr, grad_norm)
+
+
+class SavesTheStart(_Training):
+    def weights(self, step: int) -> dict[str, Any]:
+        if step == 0:
+            self.start = super().weights(step)
+        return self.start
+
+
 # Broken: does not end well
+
+
+class Exit1AtEnd(_Training):
+    def run(self) -> int:
+        super().run()
+        return 1
 
 
 class Killed(_Training):

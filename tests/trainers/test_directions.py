@@ -1,0 +1,216 @@
+"""Both directions, on real programs under the supervisor: a broken run is never GO, a healthy one never NO-GO.
+
+Each run is made once; then every check of real_step is removed in turn, and some broken run must turn green.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.client import ensure_run
+from harness.judge.gates import GATES
+from harness.judge.verdict import judge
+from harness.record.run_record import open_record
+from harness.spec import RunSpec
+
+CONTROLS = Path(__file__).parent / "programs" / "controls.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A control program, how it is run, and what must come out."""
+
+    mode: str
+    reason: str = ""
+    """The reason code that a broken run must have; "" for a healthy one."""
+    decision: str = ""
+    """NO-GO or CONDITIONAL for a broken run; GO for a healthy one unless said otherwise."""
+    saves: bool = True
+    flags: tuple[str, ...] = ()
+    target: int | None = 25
+    prepare: Callable[[Path], None] | None = None
+    spec: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        prepared = f"-{self.prepare.__name__}" if self.prepare else ""
+        return self.mode + ("" if self.saves else "-unsaved") + prepared + "".join(f"-{key}" for key in self.spec)
+
+
+OLD_EVENTS = "old/events.out.tfevents.1700000000.elsewhere.1.0"
+
+
+def old_events(place: Path) -> None:
+    """An event file of another day, beside the run's directories."""
+    _write_events(place / OLD_EVENTS, time.time() - 86400 * 7)
+
+
+def events_before_launch(place: Path) -> None:
+    """Last week's event file in the very directory that the run is told to log to."""
+    _write_events(place / "events" / Path(OLD_EVENTS).name, time.time() - 86400 * 7)
+
+
+def foreign_writer(place: Path) -> None:
+    """Another process that writes events into the run's log directory all the time."""
+    code = (
+        "import sys, time\nfrom torch.utils.tensorboard import SummaryWriter\n"
+        "writer = SummaryWriter(sys.argv[1])\nopen(sys.argv[1] + '/ready', 'w').close()\n"
+        "for step in range(1, 400):\n"
+        "    writer.add_scalar('train/loss', 3 / step, step); writer.flush(); time.sleep(0.1)\n")
+    (place / "events").mkdir(parents=True)
+    subprocess.Popen([sys.executable, "-c", code, str(place / "events")], start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (place / "events" / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def writer_that_left(place: Path) -> None:
+    """A shared log directory, into which another process puts a whole event file while the run goes on."""
+    events_before_launch(place)
+    code = (
+        "import os, sys, time\n"
+        "def wait(condition):\n"
+        "    until = time.monotonic() + 60\n"
+        "    while not condition() and time.monotonic() < until: time.sleep(0.02)\n"
+        "wait(lambda: os.path.exists('saved/step_000000'))\n"
+        "os.utime('ready.tfevents'); os.rename('ready.tfevents', 'events/events.out.tfevents.1700000001.host.2.0')\n")
+    _write_events(place / "ready.tfevents", time.time())
+    subprocess.Popen([sys.executable, "-c", code], cwd=place, start_new_session=True)
+
+
+def _write_events(path: Path, moment: float) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as handle:
+        writer = RecordWriter(handle)
+        for step in range(1, 26):
+            summary = Summary(value=[Summary.Value(tag="train/loss", simple_value=3.0 / step)])
+            writer.write(Event(wall_time=moment + step, step=step, summary=summary).SerializeToString())
+
+
+BROKEN = (
+    Case(mode="no-steps", reason="target-unproven"),
+    Case(mode="prints-only", reason="target-unproven"),
+    Case(mode="logs-only", reason="no-update-executed"),
+    Case(mode="no-optimizer-step", reason="no-update-executed"),
+    Case(mode="no-optimizer-step", reason="no-update-executed", saves=False),
+    Case(mode="one-short", reason="target-not-reached"),
+    Case(mode="one-short", reason="target-not-reached", saves=False),
+    Case(mode="nan-middle", reason="loss-not-finite"),
+    Case(mode="nan-logged-loss", reason="loss-not-finite"),
+    Case(mode="nan-grad-norm", reason="grad-norm-not-finite"),
+    Case(mode="inf-last-grad", reason="grad-norm-not-finite"),
+    Case(mode="nan-weights", reason="weights-not-finite"),
+    Case(mode="lr-zero", reason="lr-zero"),
+    Case(mode="lr-zero", reason="lr-zero", saves=False),
+    Case(mode="frozen", reason="no-effective-update"),
+    Case(mode="frozen", reason="no-effective-update", saves=False),
+    Case(mode="decay-only", reason="no-effective-update"),
+    Case(mode="decay-only", reason="no-effective-update", saves=False),
+    Case(mode="old-events-copied", reason="stale-metrics", flags=("--old-events", OLD_EVENTS), prepare=old_events),
+    Case(mode="no-scalars", reason="stale-metrics", prepare=events_before_launch),
+    Case(mode="no-scalars", reason="foreign-metrics", prepare=foreign_writer),
+    Case(mode="no-scalars", reason="metrics-owner-unproven", prepare=writer_that_left),
+    Case(mode="no-scalars", reason="no-metric-points"),
+    Case(mode="resume-finished", reason="no-update-executed"),
+    Case(mode="killed", reason="killed-by-signal"),
+    Case(mode="hang", reason="run-timeout", flags=("--ignore-term",), spec={"run_timeout_s": 8.0, "stop_grace_s": 0.5}),
+    Case(mode="heartbeat", reason="run-timeout", spec={"run_timeout_s": 6.0, "stop_grace_s": 0.5}),
+    Case(mode="crash-window", reason="crashed-in-window"),
+    Case(mode="half-record", reason="crashed-in-window"),
+    Case(mode="exception-exit-0", reason="target-not-reached"),
+    Case(mode="exit-1-at-end", reason="crashed-in-window"),
+    Case(mode="metrics-stop-early", reason="sources-disagree"),
+    Case(mode="saves-the-start", reason="weights-unchanged"),
+    Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
+)
+
+HEALTHY = (
+    Case(mode="plain"),
+    Case(mode="plain", saves=False),
+    Case(mode="plain", spec={"probe": False}),
+    Case(mode="log-every-10"),
+    Case(mode="log-every-10", saves=False),
+    Case(mode="resumed-at-1000", target=1025),
+    Case(mode="warmup-lr-zero", saves=False),
+    Case(mode="grad-accum", saves=False),
+    Case(mode="upload-after-exit"),
+    Case(mode="late-files"),
+    Case(mode="own-tags", spec={"loss_tag": "obj/total"}),
+    Case(mode="two-optimizers", saves=False),
+    Case(mode="scaler-skips"),
+    Case(mode="zero-based", saves=False),
+    Case(mode="jsonl"),
+    Case(mode="no-torch"),
+    Case(mode="straggler", spec={"drain_grace_s": 1.0}),
+)
+
+
+@pytest.fixture(scope="module")
+def run_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]:
+    """Run a case under the supervisor, once in this module; its out-dir."""
+    made: dict[str, Path] = {}
+
+    def run(case: Case) -> Path:
+        key = f"{case}{case.flags}{case.prepare.__name__ if case.prepare else ''}"
+        if key not in made:
+            place = tmp_path_factory.mktemp("run")
+            if case.prepare:
+                case.prepare(place)
+            words = [sys.executable, str(CONTROLS), "--mode", case.mode, "--log-dir", "events", *case.flags]
+            words += ["--save-dir", "saved"] if case.saves else []
+            words += ["--max-steps", str(case.target)] if case.target else []
+            spec = RunSpec(train_cmd=shlex.join(words), out_dir=place / "out", workdir=place, run_id=case.mode,
+                           session=case.mode, **case.spec)
+            made[key] = ensure_run(spec, lambda line: None)
+        return made[key]
+
+    return run
+
+
+def report_of(out_dir: Path) -> dict[str, Any]:
+    """train-model.json."""
+    report: dict[str, Any] = json.loads((out_dir / "train-model.json").read_text())
+    return report
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_broken_run_is_never_go(case: Case, run_case: Callable[[Case], Path]) -> None:
+    """Its own reason is given, and the decision is not GO."""
+    report = report_of(run_case(case))
+    assert report["decision"] in ({case.decision} if case.decision else {"NO-GO", "CONDITIONAL"}), report["summary"]
+    assert case.reason in {reason["code"] for reason in report["evidence"]["reasons"]}, report["summary"]
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=str)
+def test_healthy_run_is_go(case: Case, run_case: Callable[[Case], Path]) -> None:
+    """GO, with nothing called broken."""
+    report = report_of(run_case(case))
+    assert report["decision"] == "GO", report["summary"]
+    assert report["evidence"]["reasons"] == []
+
+
+@pytest.mark.parametrize("removed", [function.__name__ for function in GATES["real_step"]])
+def test_every_check_matters(removed: str, run_case: Callable[[Case], Path]) -> None:
+    """Without this check, at least one broken run is judged GO."""
+    checks = {gate: tuple(function for function in functions if function.__name__ != removed)
+              for gate, functions in GATES.items()}
+    turned_green = []
+    for case in BROKEN:
+        with open_record(run_case(case)) as record:
+            verdict, _ = judge(record, checks=checks)
+        if verdict.decision.value == "GO":
+            turned_green.append(str(case))
+    assert turned_green, f"{removed} could be removed without any broken run turning green"
