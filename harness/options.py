@@ -45,7 +45,8 @@ OPTIONS = (
     Option(flag="--demo", kind=bool, help="launch the bundled default job: a small model that learns addition on CPU"),
     Option(flag="--run", kind=str, help="judge the run that lies in this out-dir; nothing is launched"),
     Option(flag="--max-steps", kind=int, help="target of the run and hard cap on its steps"),
-    Option(flag="--checkpoint-dir", kind=str, help="where the run saves", default="from the command, else ./checkpoints"),
+    Option(flag="--checkpoint-dir", kind=str, help="where the run saves",
+           default="from the command, else ./checkpoints"),
     Option(flag="--metrics-dir", kind=str, help="where the run writes metric files, when the command does not tell"),
     Option(flag="--loss-tag", kind=str, help="the tag that is the training loss, when its name does not say so"),
     Option(flag="--out-dir", kind=str, help="where all artifacts go", default=DEFAULT_OUT_DIR),
@@ -143,7 +144,7 @@ def resolve(
         run_dir = _directory(values["run"], invocation_dir, "--run")
         return Request(spec=None, run_dir=run_dir, accept_conditional=accept)
     if given == ["train_cmd"] and not str(values["train_cmd"]).strip():
-        raise ConfigError('--train-cmd is empty: give the command that trains, for example --train-cmd "python train.py"')
+        raise ConfigError('--train-cmd is empty: give the command that trains, such as --train-cmd "python train.py"')
     spec = _spec(values, invocation_dir, session, new_run_id())
     return Request(spec=spec, run_dir=None, accept_conditional=accept)
 

@@ -34,7 +34,8 @@ def marked_pids(token: str) -> set[int]:
 
 
 def _all_pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdigit()) if Path("/proc/self").exists() else iter(())
+    with contextlib.suppress(OSError):
+        yield from (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
 
 
 def _environ(pid: int) -> bytes:

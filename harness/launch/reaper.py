@@ -20,7 +20,7 @@ def marked(token: str) -> set[int]:
     """Living processes whose environment holds the token (Linux /proc)."""
     needle = f"{MARKER}={token}".encode()
     found = set()
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and int(name) != os.getpid():
             try:
                 with open(f"/proc/{name}/environ", "rb") as handle:  # noqa: PTH123 (no pathlib: start-up)

@@ -2,8 +2,8 @@
 
 What is seen here informs: a process of the run that holds the file proves it the run's own. A process outside
 the run that holds it makes it foreign, where that process was there before the launch or others write to the
-directory too. A writer on another node or in another PID namespace cannot be seen at all. Where no descriptor is seen, the host and
-PID in an event file's name are held against the processes that can be seen.
+directory too. A writer on another node or in another PID namespace cannot be seen at all. Where no descriptor is
+seen, the host and PID in an event file's name are held against the processes that can be seen.
 """
 
 from __future__ import annotations

@@ -214,7 +214,8 @@ REASONS: dict[Reason, ReasonSpec] = {
         _U, "the last step lies inside one logging interval of the target and no counter tells it",
         "log the last step, save a final checkpoint (--checkpoint-dir), or leave the probe on"),
     Reason.NO_UPDATE_EXECUTED: _reason(
-        _B, "no optimizer step was applied", "check that the loop reaches optimizer.step(): data, warm-up, skip conditions"),
+        _B, "no optimizer step was applied",
+        "check that the loop reaches optimizer.step(): data, warm-up, skip conditions"),
     Reason.UPDATES_UNPROVEN: _reason(
         _U, "nothing independent of the log shows that an optimizer step was applied",
         "leave the probe on (torch), or name a --checkpoint-dir so that weights can be compared"),
@@ -244,7 +245,8 @@ REASONS: dict[Reason, ReasonSpec] = {
         _U, "this framework hides NaN losses, and nothing that cannot hide them was recorded",
         "log grad_norm, or save a final checkpoint"),
     Reason.STALE_METRICS: _reason(
-        _B, "the only metric points are older than this launch", "point --metrics-dir at the directory this run writes to"),
+        _B, "the only metric points are older than this launch",
+        "point --metrics-dir at the directory this run writes to"),
     Reason.FOREIGN_METRICS: _reason(
         _B, "the only metric points were written by another process", "give the run a metrics directory of its own"),
     Reason.METRICS_OWNER_UNPROVEN: _reason(

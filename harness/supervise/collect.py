@@ -121,8 +121,8 @@ class Collection:
         self._overhead()
 
     def _inspect_checkpoints(self) -> None:
-        start = self.plan.facts.start_weights
-        facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, Path(start) if start else None)
+        start = Path(self.plan.facts.start_weights) if self.plan.facts.start_weights else None
+        facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, start)
         self.best = next((item for item in facts.checkpoints if item.path == facts.latest), None)
         document = facts.to_json()
         out_dir = self.plan.spec.out_dir

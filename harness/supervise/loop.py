@@ -130,7 +130,8 @@ class Supervisor:
 
     def _confirm(self, handle: Handle) -> bool:
         self.journal.write("process-confirmed", pid=handle.pid)
-        self.progress.say(f"PID {handle.pid} confirmed running. Watching it (log: {self.spec.out_dir / outdir.TRAIN_LOG})")
+        log = self.spec.out_dir / outdir.TRAIN_LOG
+        self.progress.say(f"PID {handle.pid} confirmed running. Watching it (log: {log})")
         return True
 
     def _hear_owner(self) -> None:

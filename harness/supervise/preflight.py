@@ -60,7 +60,8 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     except CommandError as error:
         finding = Finding(code=Reason.COMMAND_REFUSED.value, message=str(error), refuses=True)
         _journal_command(journal, spec, redactor, findings=(finding,))
-        return _refused((finding,), say, redactor)
+        _announce_refusal((finding,), say, redactor)
+        return None
     say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
     adapter, reason = detect(command, spec)
     say(f"Framework detected: {adapter.name} ({reason})")
@@ -81,7 +82,8 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
     findings += _missing_gpu(spec, environment)
     if any(finding.refuses for finding in findings):
-        return _refused(findings, say, redactor)
+        _announce_refusal(findings, say, redactor)
+        return None
     if spec.probe:
         (spec.out_dir / outdir.PROBE_DIR).mkdir(exist_ok=True)
     _write_command(spec, completed, changes, redactor)
@@ -162,7 +164,7 @@ def _write_command(
     write_text(spec.out_dir / outdir.RUN_COMMAND, "\n".join(lines) + "\n")
 
 
-def _refused(findings: tuple[Finding, ...], say: Say, redactor: Redactor) -> None:
+def _announce_refusal(findings: tuple[Finding, ...], say: Say, redactor: Redactor) -> None:
     for finding in findings:
         if finding.refuses:
             say(f"Not launched: {redactor.text(finding.message)}")

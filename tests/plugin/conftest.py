@@ -73,7 +73,8 @@ class Project:
         path = self.out_dir / "journal.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+        lines = path.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def wait_for_steps(self, count: int) -> int:
         """Until the toy trainer has logged so many steps; its PID."""

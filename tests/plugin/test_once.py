@@ -7,7 +7,8 @@ import pytest
 from .conftest import Project, reasons
 
 
-@pytest.mark.parametrize("flags", [(), ("-n0",), ("-n2",), ("-k", "test_exit"), ("-n2", "-k", "test_exit")], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [(), ("-n0",), ("-n2",), ("-k", "test_exit"), ("-n2", "-k", "test_exit")], ids=" ".join)
 def test_acceptance_launches_once(project: Project, flags: tuple[str, ...]) -> None:
     """Without xdist, with -n0 and -n2, and with one test selected: one launch, one GO."""
     done = project.run("--train-cmd", project.toy(), *flags)

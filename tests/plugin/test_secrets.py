@@ -32,6 +32,11 @@ def secret(draw: random.Random) -> str:
     return "".join(draw.choice(string.ascii_letters + string.digits + "+/$%&\"'é") for _ in range(draw.randint(16, 24)))
 
 
+def spellings(value: str) -> set[str]:
+    """As a shell, JSON and Python show it."""
+    return {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+
+
 def test_fifty_planted_secrets_reach_no_artifact(project: Project, monkeypatch: object) -> None:
     """Secrets of the environment, of flags, of config files, and what the trainer prints of them: none is found."""
     draw = random.Random(7)
@@ -41,8 +46,8 @@ def test_fifty_planted_secrets_reach_no_artifact(project: Project, monkeypatch: 
     tokens = ["hf_" + "a1B2" * 9, "ghp_" + "Zx9y" * 9, "sk-" + "q7W8" * 10, "AKIA" + "IOSF" * 4,
               "xoxb-" + "1234567890-abcdefghij"]
     planted |= {f"log {token[:5]}": token for token in tokens}
-    planted |= {"url": "hunter2hunter2", "short flag": "pw1", "log key": "s3cr3t-in-the-log", "bearer": "abcDEF123456ghiJKL",
-                "assignment": "assigned-value-42"}
+    planted |= {"url": "hunter2hunter2", "short flag": "pw1", "log key": "s3cr3t-in-the-log",
+                "bearer": "abcDEF123456ghiJKL", "assignment": "assigned-value-42"}
     assert len(planted) >= 50
     config = project.path / "config.yaml"
     config.write_text(json.dumps({"model": {"num_memory_tokens": 16},
@@ -73,8 +78,7 @@ def test_fifty_planted_secrets_reach_no_artifact(project: Project, monkeypatch: 
              for path in project.out_dir.rglob("*") if path.is_file()}
     texts["terminal"] = done.stdout.encode()
     found = [(name, place) for name, value in planted.items() for place, text in texts.items()
-             for form in {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
-             if len(form) >= 6 and form.encode() in text]
+             for form in spellings(value) if len(form) >= 6 and form.encode() in text]
     assert found == []
     log = texts["train.log"].decode()
     assert "num_memory_tokens=16 max_new_tokens=512 tokens_per_s=1234.5" in log
