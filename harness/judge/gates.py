@@ -101,7 +101,7 @@ def judge_gates(
 ) -> tuple[Gate, ...]:
     """All gates. A FAIL blocks what follows, but for real_step, which is judged whenever something was launched."""
     gates: list[Gate] = []
-    for name, functions in (checks or GATES).items():
+    for name, functions in (GATES if checks is None else checks).items():
         launched = name == "real_step" and seen.record.last("attempt-started") is not None
         blocker = next((gate.name for gate in gates if gate.status is GateStatus.FAIL), None)
         gates.append(_blocked(name, blocker) if blocker and not launched else _gate(seen, name, functions))

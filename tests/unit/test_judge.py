@@ -1,0 +1,203 @@
+"""Judging: no verdict is GO without positive evidence, whatever lies in the out-dir."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import RecordError
+from harness.frameworks.base import FrameworkFacts
+from harness.judge.gates import gate_status, judge_gates
+from harness.judge.model import not_applicable
+from harness.judge.report import build_report
+from harness.judge.verdict import judge
+from harness.record.journal import read_journal
+from harness.record.run_record import open_record
+from harness.record.vocabulary import Decision, GateStatus, TerminalState
+from tests.unit.run_dirs import RunDir
+
+PLAIN = RunDir()
+
+
+def report_of(run: RunDir, place: Path) -> dict[str, Any]:
+    """The report on a made run."""
+    return build_report(run.write(place))
+
+
+def codes(report: dict[str, Any]) -> set[str]:
+    """Its reason codes."""
+    return {reason["code"] for reason in report["evidence"]["reasons"]}
+
+
+def test_healthy_run_is_go_with_high_confidence(tmp_path: Path) -> None:
+    """Metrics and probe are two independent witnesses."""
+    report = report_of(PLAIN, tmp_path)
+    assert (report["decision"], report["confidence"]) == ("GO", "high")
+    assert report["evidence"]["observed"]["updates_executed"] == 10
+
+
+BROKEN: dict[str, tuple[RunDir, str]] = {
+    "exit code": (replace(PLAIN, exit_code=3), "exit-code"),
+    "signal": (replace(PLAIN, exit_code=None, signal="SIGKILL"), "killed-by-signal"),
+    "timeout": (replace(PLAIN, exit_code=143, stop_reason="timeout", spec={"run_timeout_s": 20.0}), "run-timeout"),
+    "cancelled": (replace(PLAIN, exit_code=143, stop_reason="cancelled"), "cancelled"),
+    "unfinished": (replace(PLAIN, ended=False), "run-unfinished"),
+    "short": (replace(PLAIN, loss=PLAIN.loss[:9], grad_norm=(1.0,) * 9, lr=(0.1,) * 9,
+                      probe={**(PLAIN.probe or {}), "steps": 9}), "target-not-reached"),
+    "no target": (replace(PLAIN, facts=replace(PLAIN.facts, target_steps=None)), "target-unknown"),
+    "no step": (replace(PLAIN, probe={**(PLAIN.probe or {}), "steps": 0}), "no-update-executed"),
+    "no witness": (replace(PLAIN, probe=None), "updates-unproven"),
+    "nan": (replace(PLAIN, loss=(*PLAIN.loss[:5], math.nan, *PLAIN.loss[6:])), "loss-not-finite"),
+    "inf": (replace(PLAIN, loss=(*PLAIN.loss[:5], math.inf, *PLAIN.loss[6:])), "loss-not-finite"),
+    "nan gradient": (replace(PLAIN, grad_norm=(1.0, math.nan, *((1.0,) * 8))), "grad-norm-not-finite"),
+    "last gradient": (replace(PLAIN, grad_norm=(*((1.0,) * 9), math.inf),
+                              probe={**(PLAIN.probe or {}), "scaler_skips": 1}), "grad-norm-not-finite"),
+    "lr 0": (replace(PLAIN, lr=(0.0,) * 10), "lr-zero"),
+    "no gradient": (replace(PLAIN, grad_norm=(0.0,) * 10), "no-effective-update"),
+    "no metrics": (replace(PLAIN, loss=(), grad_norm=(), lr=()), "no-metric-points"),
+    "no loss": (replace(PLAIN, loss=()), "no-recognised-metrics"),
+    "saving asked": (replace(PLAIN, facts=replace(PLAIN.facts, checkpoint_asked=True)), "checkpoint-missing"),
+    "masked nan": (replace(PLAIN, facts=replace(PLAIN.facts, masks_nonfinite=True), grad_norm=()),
+                   "finiteness-unproven"),
+    "no signal": (replace(PLAIN, facts=replace(PLAIN.facts, signal_tags=("train/grad_norm",), signal_floor=2.0)),
+                  "no-learning-signal"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_or_unproven_run_has_its_own_reason(name: str, tmp_path: Path) -> None:
+    """One thing wrong: never GO, and the reason says which thing."""
+    run, reason = BROKEN[name]
+    report = report_of(run, tmp_path)
+    assert report["decision"] != "GO"
+    assert reason in codes(report)
+
+
+def test_warm_up_alone_is_unproven(tmp_path: Path) -> None:
+    """One step at lr 0 is a warm-up, not a fault."""
+    run = replace(PLAIN, loss=(1.0,), grad_norm=(1.0,), lr=(0.0,), facts=replace(PLAIN.facts, target_steps=1),
+                  probe={**(PLAIN.probe or {}), "steps": 1, "lr_positive_steps": 0})
+    report = report_of(run, tmp_path)
+    assert (report["decision"], codes(report)) == ("CONDITIONAL", {"lr-zero-warmup"})
+
+
+@pytest.mark.parametrize(("steps", "decision"), [(10, "GO"), (9, "NO-GO"), (0, "NO-GO")])
+def test_series_from_step_0_needs_a_count(steps: int, decision: str, tmp_path: Path) -> None:
+    """Points 0 to 9 are 10 updates only if 10 were applied."""
+    run = replace(PLAIN, first_step=0, probe={**(PLAIN.probe or {}), "steps": steps})
+    assert report_of(run, tmp_path)["decision"] == decision
+
+
+def test_series_from_step_0_without_a_count_is_unproven(tmp_path: Path) -> None:
+    """Weights show updates, not how many."""
+    change = {"start": "a", "end": "b", "kind": "changed", "comparison": {"changed": 3}}
+    run = replace(PLAIN, first_step=0, probe=None, checkpoints={
+        "checkpoints": [{"path": "b", "step": None, "status": "whole"}], "last_step": None, "change": change})
+    report = report_of(run, tmp_path)
+    assert (report["decision"], codes(report)) == ("CONDITIONAL", {"target-unproven"})
+
+
+@pytest.mark.parametrize(("change", "reason"), [("none", "weights-unchanged"), ("cast-only", "weights-unchanged"),
+                                                ("decay-only", "no-effective-update")])
+def test_weights_that_did_not_learn_are_no_go(change: str, reason: str, tmp_path: Path) -> None:
+    """Equal, merely cast or merely decayed weights contradict every log."""
+    run = replace(PLAIN, checkpoints={
+        "checkpoints": [{"path": "b", "step": 10, "status": "whole"}], "last_step": 10,
+        "change": {"start": "a", "end": "b", "kind": change, "comparison": {"changed": 0}}})
+    report = report_of(run, tmp_path)
+    assert (report["decision"], codes(report)) == ("NO-GO", {reason})
+
+
+def test_nan_is_never_infrastructure(tmp_path: Path) -> None:
+    """A cancelled run that had gone NaN is broken: a retry would be pointless."""
+    run = replace(PLAIN, exit_code=143, stop_reason="cancelled", loss=(math.nan,) * 10)
+    assert report_of(run, tmp_path)["evidence"]["outcome"] == "broken"
+    cut = replace(PLAIN, exit_code=143, stop_reason="cancelled", loss=PLAIN.loss[:5])
+    assert report_of(cut, tmp_path / "cut")["evidence"]["outcome"] == "infrastructure"
+
+
+def test_gate_without_a_passed_check_is_not_pass() -> None:
+    """Nothing but not-applicable checks proves nothing."""
+    assert gate_status([]) is GateStatus.PENDING
+    assert gate_status([not_applicable("a", "b")]) is GateStatus.PENDING
+
+
+def test_run_without_real_step_gate_is_no_go(tmp_path: Path) -> None:
+    """A session that judged no real run is not completion."""
+    with open_record(PLAIN.write(tmp_path)) as record:
+        verdict, seen = judge(record, checks={"env_facts": ()})
+        assert verdict.decision is Decision.NO_GO
+        assert judge_gates(seen, checks={}) == ()
+
+
+@pytest.mark.parametrize("name", ["run-spec.json", "journal.jsonl"])
+def test_missing_artifact_is_a_clear_error(name: str, tmp_path: Path) -> None:
+    """No traceback: RecordError that names the file."""
+    PLAIN.write(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(RecordError, match=name):
+        build_report(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a database", b"SQLite format 3\0" + b"\0" * 4000])
+def test_damaged_metric_store_is_not_go(damage: bytes, tmp_path: Path) -> None:
+    """Metrics that cannot be read are missing evidence, and the finding names the file."""
+    PLAIN.write(tmp_path)
+    (tmp_path / "metrics.db").write_bytes(damage)
+    report = build_report(tmp_path)
+    assert report["decision"] != "GO"
+    assert any("metrics.db" in finding["description"] for finding in report["findings"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_go_is_lost_when_journal_lines_are(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever is cut out of the journal, judging does not crash; and without an end or witness it is never GO."""
+    place = PLAIN.write(tmp_path_factory.mktemp("run"))
+    lines = (place / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    kept = data.draw(st.lists(st.booleans(), min_size=len(lines), max_size=len(lines)))
+    cut = data.draw(st.integers(0, 40))
+    text = b"".join(line for line, keep in zip(lines, kept, strict=True) if keep)
+    (place / "journal.jsonl").write_bytes(text[: len(text) - cut] if cut < len(text) else text)
+    report = build_report(place)
+    events = {entry["event"] for entry in read_journal(place / "journal.jsonl")[0]}
+    if not {"attempt-ended", "probe", "command", "environment"} <= events:
+        assert report["decision"] != "GO"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    exit_code=st.sampled_from([0, 0, 0, 1, 143, None]), stop=st.sampled_from([None, None, "cap", "timeout", "cancelled"]),
+    loss=st.lists(st.floats(width=32), max_size=12), steps=st.integers(0, 12), target=st.sampled_from([None, 0, 5, 10]),
+    grad=st.lists(st.floats(width=32).map(abs), max_size=12), first=st.integers(0, 2000),
+)
+def test_go_implies_its_evidence(
+    exit_code: int | None, stop: str | None, loss: list[float], steps: int, target: int | None, grad: list[float],
+    first: int, tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """GO only with a good end, finite losses, an applied update and a known target; and judging never crashes."""
+    run = replace(
+        PLAIN, exit_code=exit_code, signal=None if exit_code is not None else "SIGKILL", stop_reason=stop,
+        loss=tuple(loss), grad_norm=tuple(grad), lr=(0.1,) * len(loss), first_step=first,
+        facts=replace(PLAIN.facts, target_steps=target), probe={**(PLAIN.probe or {}), "steps": steps},
+        spec={"run_timeout_s": 1.0} if stop == "timeout" else {})
+    report = report_of(run, tmp_path_factory.mktemp("run"))
+    if report["decision"] == "GO":
+        assert report["terminal_state"] in (TerminalState.SUCCEEDED.value, TerminalState.EARLY_STOPPED.value)
+        assert loss
+        assert all(math.isfinite(value) for value in loss)
+        assert steps > 0
+        assert target is not None
+
+
+def test_facts_survive_the_journal() -> None:
+    """FrameworkFacts -> JSON -> FrameworkFacts is the identity; a newer journal's keys are ignored."""
+    facts = FrameworkFacts(name="areno", reason="r", step_base=0, executed_tags=("^train/",), target_steps=3)
+    assert FrameworkFacts.from_json({**json.loads(json.dumps(facts.to_json())), "later": 1}) == facts
