@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.command.launchers import ENVIRONMENT_MANAGERS
 from harness.command.model import TrainingCommand
 
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]?$")
@@ -32,11 +33,14 @@ def interpreter_path(command: TrainingCommand, workdir: Path, environ: Mapping[s
     """The Python executable of the trainer; None where only running the command would tell.
 
     Told from the Python that the command names, the project environment of `uv run` (`.venv` beside the
-    nearest pyproject.toml), or the first line of a console script.
+    nearest pyproject.toml), conda's prefix, or the first line of a console script.
     """
     environ = child_environment(command, environ)
-    if Path(command.program).name == "uv":
+    manager = command.launched_by(*ENVIRONMENT_MANAGERS)
+    if manager == "uv":
         return _uv_python(command, workdir, environ)
+    if manager is not None:
+        return _manager_python(command, manager, workdir)
     if command.interpreter:
         return find_program(command.interpreter, workdir, environ)
     # After launchers such as `nice` the last word before the script's arguments is the program.
@@ -60,6 +64,30 @@ def _uv_python(command: TrainingCommand, workdir: Path, environ: Mapping[str, st
             python = directory / (configured or ".venv") / "bin" / "python"
             return python if python.is_file() else None
     return None
+
+
+def _manager_python(command: TrainingCommand, manager: str, workdir: Path) -> Path | None:
+    """`conda run -p PREFIX`, pixi's and an in-project `.venv`; every other environment only the manager knows."""
+    places = [workdir / ".venv"]
+    if manager == "pixi":
+        name = _option(command, "-e", "--environment") or "default"
+        places = [workdir / ".pixi" / "envs" / name]
+    elif manager in ("conda", "mamba", "micromamba"):
+        prefix = _option(command, "-p", "--prefix")
+        places = [workdir / prefix] if prefix else []
+    elif _option(command, "-C", "--directory", "-P", "-p", "--project"):
+        places = []
+    pythons = [place / "bin" / "python" for place in places]
+    return next((python for python in pythons if python.is_file()), None)
+
+
+def _option(command: TrainingCommand, *names: str) -> str:
+    words = command.launcher_part
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in names:
+            return value if equals else "".join(words[index + 1 : index + 2])
+    return ""
 
 
 def _shebang_python(program: Path, environ: Mapping[str, str]) -> Path | None:

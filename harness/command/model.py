@@ -19,6 +19,17 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """One program of the command: `argv[start:stop]` is its name with its own options."""
+
+    name: str
+    """Without its directory; `python` for every Python."""
+    start: int
+    stop: int
+    """For the last one this is where the script's arguments start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCommand:
     """`env_assignments + launcher + entrypoint part + script_args` is the command as given."""
 
@@ -38,7 +49,22 @@ class TrainingCommand:
     """The arguments that the training program itself reads."""
     interpreter: str = ""
     """The Python that the command names, as it stands there (`python3`, `/x/bin/python`); "" for none."""
+    launchers: tuple[Launcher, ...] = ()
+    """Every program of the command in its order, the one that trains last."""
+    directory: Path | None = None
+    """Where the trainer starts: the working directory, unless a launcher changes it."""
+    shell_text: int | None = None
+    """Index in argv of the text that `sh -c` runs."""
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def launcher_part(self) -> tuple[str, ...]:
+        """Everything before the script's own arguments."""
+        return self.argv[: len(self.argv) - len(self.script_args)]
+
+    def launched_by(self, *names: str) -> str | None:
+        """The first of its programs that has one of these names."""
+        return next((item.name for item in self.launchers if item.name in names), None)
 
     @property
     def refused(self) -> bool:

@@ -36,8 +36,9 @@ class Flag:
     names: tuple[str, ...]
     """Every spelling, dashes included; the first is the one to write."""
     kind: str = VALUE
-    """value `--x V`; list `--x A B`; append (repeated, collects); switch `--x` makes it true; off-switch `--x` makes
-    it false; on-off `--x/--no-x`; text-bool `--x TEXT`, where any text but "" is true; optional-bool `--x [BOOL]`."""
+    """value `--x V`; list `--x A B`; append (repeated, collects); switch `--x` makes it true; off-switch `--x`
+    makes it false; on-off `--x/--no-x`; text-bool `--x TEXT`, where any text but "" is true; optional-bool
+    `--x [BOOL]`."""
     type: str = ""
     """"int", "float", "bool", "str", or "" where it is not known."""
     choices: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ class FlagTable:
     complete: bool = False
     """Whether the program has no other option."""
     help_argv: tuple[str, ...] = ()
-    """Words that make the program print its options (`areno train --help`), run only where something is missing."""
+    """Words that make the program print its options (`areno train --help`); run only where one is missing."""
     pairs: bool = False
     """Whether the program reads KEY=VALUE words without dashes over its config file (llamafactory-cli)."""
 
@@ -133,5 +134,6 @@ def parse_requests(hp: Sequence[str], hp_flags: Sequence[str] = ()) -> tuple[Ove
         requests[key] = OverrideRequest(key=key, value=value, flag=flags.get(key))
     unused = [key for key in flags if key not in requests]
     if unused:
-        raise ConfigError(f"--hp-flag {unused[0]}={flags[unused[0]]}: there is no --hp {unused[0]}=VALUE; give one")
+        key = unused[0]
+        raise ConfigError(f"--hp-flag {key}={flags[key]}: there is no --hp {key}=VALUE; give one")
     return tuple(requests.values())
