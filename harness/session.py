@@ -1,4 +1,7 @@
-"""What the plugin's hooks delegate to: one object per pytest process, and the report of the session."""
+"""What the plugin's hooks delegate to: one object per pytest process, and the report of the session.
+
+Judging is imported where it is used: most pytest sessions that load the plugin judge nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,20 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import client, options
+from harness import options
 from harness.errors import ConfigError, HarnessError
-from harness.judge.model import Verdict
-from harness.judge.report import build_report, write_report
-from harness.judge.summary import render_summary
-from harness.judge.verdict import judge
-from harness.record import outdir
-from harness.record.run_record import open_record
-from harness.record.vocabulary import Decision
+
+if TYPE_CHECKING:
+    from harness.judge.model import Verdict
 
 SESSION_KEY = "real_step_session"
 RUN_ID_KEY = "real_step_run_id"
+REPORT_WAIT_S = 120.0
+"""How long the controller waits for a supervisor that is still writing when the tests are over."""
 NO_SOURCE = (
     "no training command: give --train-cmd \"python train.py ...\" (or ini key real_step_train_cmd), "
     "--demo for the bundled job, or --run OUT_DIR for a run that is there"
@@ -69,16 +70,23 @@ class HarnessSession:
         return {SESSION_KEY: self.token, RUN_ID_KEY: self.run_id}
 
     def judged_run(self) -> JudgedRun:
-        """Launch or find the run, wait for it, judge it."""
+        """Launch or find the run, wait for it, judge it. An error of the harness fails without a traceback."""
+        from harness import client
+        from harness.judge.verdict import judge
+        from harness.record.run_record import open_record
+
         request = self.resolve()
         if request is None:
-            raise ConfigError(NO_SOURCE)
-        if request.spec is not None:
-            out_dir = client.ensure_run(request.spec, self.show)
-        else:
-            out_dir = client.wait_until_written(request.out_dir, self.show)
-        with open_record(out_dir) as record:
-            verdict, _ = judge(record)
+            pytest.fail(NO_SOURCE, pytrace=False)
+        try:
+            if request.spec is not None:
+                out_dir = client.ensure_run(request.spec, self.show)
+            else:
+                out_dir = client.wait_until_written(request.out_dir, self.show)
+            with open_record(out_dir) as record:
+                verdict, _ = judge(record)
+        except HarnessError as error:
+            pytest.fail(f"could not judge: {error}", pytrace=False)
         return JudgedRun(verdict=verdict, out_dir=out_dir, accept_conditional=request.accept_conditional)
 
     def show(self, line: str) -> None:
@@ -98,6 +106,8 @@ class HarnessSession:
         """On the controller: the report is there whatever happened, and a run that is not GO does not exit 0."""
         if self.is_worker or self._request is None or self.config.option.collectonly:
             return
+        from harness import client
+
         if self._request.spec is not None and not client.is_session_run(self._request.out_dir, self.token):
             return
         if self._request.run_dir is not None and not session.testscollected:
@@ -110,9 +120,12 @@ class HarnessSession:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _report(self, out_dir: Path) -> dict[str, Any]:
-        deadline = time.monotonic() + 120
+        from harness.judge.report import build_report, write_report
+        from harness.record import outdir
+
+        deadline = time.monotonic() + REPORT_WAIT_S
         while outdir.is_held(out_dir) and time.monotonic() < deadline:
-            time.sleep(client.POLL_S)
+            time.sleep(0.1)
         if (out_dir / outdir.REPORT).exists():
             return build_report(out_dir)
         return write_report(out_dir)
@@ -120,9 +133,9 @@ class HarnessSession:
     def _acceptable(self) -> bool:
         if self.report is None:
             return False
-        accepted = {Decision.GO.value}
+        accepted = {"GO"}
         if self._request is not None and self._request.accept_conditional:
-            accepted.add(Decision.CONDITIONAL.value)
+            accepted.add("CONDITIONAL")
         return self.report["decision"] in accepted
 
     def refuse_without_source(self, items: list[pytest.Item]) -> None:
@@ -138,5 +151,7 @@ class HarnessSession:
             terminal.section("real step", sep="-")
             terminal.write_line(f"No report: {self.failure}")
         if self.report is not None and self._request is not None:
+            from harness.judge.summary import render_summary
+
             terminal.section("real step", sep="-")
             terminal.write_line(render_summary(self.report, self._request.out_dir))

@@ -121,10 +121,13 @@ class LocalLauncher:
             reached = processes.send(pid, number) or reached
         return reached
 
+    def family(self) -> set[int]:
+        """Living descendants, which is every process of the run while this process adopts orphans."""
+        return {process.pid for process in processes.descendants(os.getpid())} - self.exclude
+
     def pids(self) -> set[int]:
-        """Every living process of the run, the leader included."""
-        family = {process.pid for process in processes.descendants(os.getpid())}
-        return (family | processes.marked_pids(self.token)) - self.exclude
+        """Every living process of the run by descent or by its marker; reads the environment of every process."""
+        return (self.family() | processes.marked_pids(self.token)) - self.exclude
 
     def stragglers(self) -> list[Straggler]:
         """Living processes of the run other than its leader; zombies are reaped on the way."""

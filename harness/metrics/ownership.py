@@ -19,9 +19,8 @@ from pathlib import Path
 import psutil
 
 _NAME = re.compile(r"tfevents\.(?P<time>\d+)\.(?P<host>.+?)(?:\.(?P<pid>\d+)\.(?P<number>\d+))?(?:\.v2)?$")
-_COST_FACTOR = 50
-"""A scan that took t seconds is not repeated within so many times t, so that scanning costs at most 2% of a
-core."""
+_COST_FACTOR = 200
+"""A scan that took t seconds is not repeated within so many times t, so that scanning costs at most 0.5% of a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import psutil
 from harness.checkpoints.inspect import CheckpointSeen, inspect_run
 from harness.checkpoints.inventory import take_snapshot
 from harness.errors import RecordError
+from harness.frameworks.registry import effective_values
 from harness.launch.local import LocalLauncher
 from harness.metrics.collector import Latest, MetricCollector
 from harness.probe.reader import read_probe
@@ -22,6 +23,9 @@ from harness.record.store import MetricStore
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan
 from harness.watch.progress import Snapshot, pick_values
+
+OUTPUT_BURST_BYTES = 16 << 20
+"""Output that is taken at most before the loop looks at its limits again."""
 
 
 class Collection:
@@ -36,7 +40,8 @@ class Collection:
         self.store = MetricStore.create(out_dir / outdir.METRICS_DB)
         self.metrics = MetricCollector(
             self.store, [Path(root) for root in plan.facts.metric_roots],
-            eval_tag_patterns=plan.facts.eval_tags, out_dir=out_dir, run_pids=launcher.pids,
+            eval_tag_patterns=plan.facts.eval_tags, summary_tag_patterns=plan.facts.summary_tags, out_dir=out_dir,
+            run_pids=launcher.family, resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
         self.best: CheckpointSeen | None = None
         """The most recent whole checkpoint, known after `finish`."""
@@ -65,11 +70,16 @@ class Collection:
         """The job was started; `moment` in seconds since the epoch."""
         self._launched_at = moment
 
-    def take_output(self, wait_s: float = 0.0) -> None:
-        """What the job printed, into train.log."""
+    def take_output(self, wait_s: float = 0.0) -> int:
+        """What the job printed, into train.log; how many bytes."""
+        taken = 0
         while data := self.launcher.read_output(wait_s):
             self.log.feed(data)
+            taken += len(data)
             wait_s = 0.0
+            if taken >= OUTPUT_BURST_BYTES:
+                break
+        return taken
 
     def poll(self) -> int:
         """Read new metric events; how many. What the disk does not take is reported once, and read again later."""
@@ -86,7 +96,7 @@ class Collection:
 
     def completed_steps(self) -> int:
         """Completed steps by the newest metric point, 0 while there is none."""
-        newest = self._newest()
+        newest = self._newest() if self.plan.facts.step_unit == "step" else None
         return 0 if newest is None else newest.step + (1 if self.plan.facts.step_base == 0 else 0)
 
     def _newest(self) -> Latest | None:
@@ -118,7 +128,27 @@ class Collection:
                            bytes=self.log.received, lost_bytes=self.log.lost)
         self.journal.write("probe", facts=read_probe(out_dir / outdir.PROBE_DIR).to_json())
         self._inspect_checkpoints()
+        self._effective_values()
         self._overhead()
+
+    def _effective_values(self) -> None:
+        """The settings that the trainer says it used, for comparison with those that were asked for."""
+        try:
+            values = effective_values(self.plan.facts, self._is_written)
+        except Exception as error:  # files of any content, adapters of anybody: the run is judged without
+            self._lost(f"effective values cannot be read: {error!r}"[:500])
+            return
+        out_dir = self.plan.spec.out_dir
+        self.journal.write("effective-values", values={
+            key: {"value": item.value, "source": outdir.relative(out_dir, item.source)}
+            for key, item in values.items()})
+
+    def _is_written(self, path: Path) -> bool:
+        """Whether a file is of this run, by its time; 2 seconds for file systems that round it."""
+        try:
+            return path.stat().st_mtime >= self._launched_at - 2.0
+        except OSError:
+            return False
 
     def _inspect_checkpoints(self) -> None:
         start = Path(self.plan.facts.start_weights) if self.plan.facts.start_weights else None

@@ -27,6 +27,11 @@ POLL_S = 0.5
 """Seconds between two looks at metric files while nothing else wakes the loop."""
 
 
+OUTPUT_PAUSE_S = 0.05
+BUSY_BYTES = 64 << 10
+"""After little output the loop pauses, so that a trainer that prints every line by itself does not wake it each time."""
+
+
 class Supervisor:
     """One run. `run` returns when the report is written."""
 
@@ -103,7 +108,8 @@ class Supervisor:
                 for key, _ in selector.select(timeout=max(0.0, min(POLL_S, next_poll - time.monotonic()))):
                     if key.fileobj == self.owner:
                         self._hear_owner()
-                collection.take_output()
+                if 0 < collection.take_output() < BUSY_BYTES:
+                    time.sleep(OUTPUT_PAUSE_S)
                 now = time.monotonic()
                 if now >= next_poll:
                     collection.poll()
@@ -180,7 +186,8 @@ class Supervisor:
                 if self.stop_reason is not None:
                     break
             collection.take_output(wait_s=0.2)
-        collection.take_output()
+        while collection.take_output():
+            pass
         if not left:
             return
         self.journal.write("stragglers", processes=[

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 
-
-
 ASSETS = Path(__file__).parent / "assets"
 SFT_STEPS = 40
 GSPO_STEPS = 5
