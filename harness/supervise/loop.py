@@ -29,7 +29,7 @@ POLL_S = 0.5
 
 OUTPUT_PAUSE_S = 0.05
 BUSY_BYTES = 64 << 10
-"""After little output the loop pauses, so that a trainer that prints every line by itself does not wake it each time."""
+"""After little output the loop pauses, so that a trainer that prints line by line does not wake it each time."""
 
 
 class Supervisor:
