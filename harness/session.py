@@ -78,6 +78,7 @@ class HarnessSession:
         request = self.resolve()
         if request is None:
             pytest.fail(NO_SOURCE, pytrace=False)
+        problem = ""
         try:
             if request.spec is not None:
                 out_dir = client.ensure_run(request.spec, self.show)
@@ -86,7 +87,9 @@ class HarnessSession:
             with open_record(out_dir) as record:
                 verdict, _ = judge(record)
         except HarnessError as error:
-            pytest.fail(f"could not judge: {error}", pytrace=False)
+            problem = f"could not judge: {error}"
+        if problem:
+            pytest.fail(problem, pytrace=False)
         return JudgedRun(verdict=verdict, out_dir=out_dir, accept_conditional=request.accept_conditional)
 
     def show(self, line: str) -> None:
