@@ -72,6 +72,7 @@ def _best(report: dict[str, Any]) -> str:
     best = report["best_checkpoint"]
     if best is None:
         return "none"
-    item = next((entry for entry in report["all_checkpoints"] if entry["path"] == best), {"step": None, "metrics": {}})
+    unknown: dict[str, Any] = {"step": None, "metrics": {}}
+    item = next((entry for entry in report["all_checkpoints"] if entry["path"] == best), unknown)
     values = "".join(f", {name}={number(value)}" for name, value in item["metrics"].items())
     return f"{best} (step {_count(item['step'])}{values})"
