@@ -16,7 +16,7 @@ YAML11_FLOAT = re.compile(
     r"[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?$|[-+]?\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?$"
     r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
 )
-YAML_WORDS = frozenset("y n yes no on off true false null ~ none nan inf".split())  # noqa: SIM905
+YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "none", "nan", "inf"))
 _PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_./+@-]*$")
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 

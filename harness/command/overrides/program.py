@@ -1,0 +1,348 @@
+"""What a program accepts, read from its source: argparse, dataclass parsers, click, absl, Hydra, LightningCLI."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.command.model import TrainingCommand
+from harness.command.modules import project_sources
+from harness.command.overrides.argparse_reader import Source, read_argparse
+from harness.command.overrides.literals import (
+    call_name,
+    calls,
+    constant,
+    constants_of,
+    dotted_name,
+    keywords,
+    texts,
+)
+from harness.command.overrides.model import APPEND, LIST, ON_OFF, OPTIONAL_BOOL, SWITCH, VALUE, Flag
+
+DATACLASS_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+_OPTION_READERS = frozenset(
+    (
+        *("argparse", "click", "typer", "fire", "absl", "tyro", "jsonargparse", "simple_parsing", "docopt"),
+        *("configargparse", "tap", "draccus", "pydantic_settings", "cyclopts", "hydra"),
+    )
+)
+_ABSL = {
+    "DEFINE_integer": (VALUE, "int"),
+    "DEFINE_float": (VALUE, "float"),
+    "DEFINE_string": (VALUE, "str"),
+    "DEFINE_bool": (ON_OFF, "bool"),
+    "DEFINE_boolean": (ON_OFF, "bool"),
+    "DEFINE_enum": (VALUE, "str"),
+    "DEFINE_list": (VALUE, "str"),
+    "DEFINE_multi_string": (APPEND, "str"),
+    "DEFINE_multi_integer": (APPEND, "int"),
+}
+_TYPES = {"int": "int", "float": "float", "bool": "bool", "str": "str", "INT": "int", "FLOAT": "float"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HydraMain:
+    """A function under `@hydra.main`."""
+
+    file: Path
+    config_path: str | None
+    """Relative to the file; None where the decorator has none."""
+    config_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What the source of a program tells about its options."""
+
+    flags: tuple[Flag, ...] = ()
+    read: bool = False
+    """Whether there was a source to read."""
+    complete: bool = False
+    """Whether `flags` are all that it has."""
+    abbreviates: bool = False
+    reads_options: bool = False
+    """Whether it looks at its command line at all."""
+    from_dataclasses: bool = False
+    """HfArgumentParser and its kin: the trainer's own settings are flags too."""
+    hydra: HydraMain | None = None
+    lightning: bool = False
+    lightning_classes: tuple[ast.ClassDef, ...] = ()
+    """The model and the data module that LightningCLI is given, where they are the project's own."""
+    pairs: bool = False
+    """OmegaConf.from_cli: KEY=VALUE words."""
+    config_flags: tuple[str, ...] = ()
+    """Names of absl config flags: `--config.KEY=VALUE`."""
+
+
+def read_program(command: TrainingCommand, workdir: Path) -> Program:
+    """The options of the program that trains; an empty Program where its source cannot be read."""
+    sources = list(project_sources(command, workdir))
+    if not sources:
+        return Program()
+    classes = {node.name: node for _, tree in sources for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    argparse = read_argparse(sources)
+    parsed, from_dataclasses = _dataclass_flags(sources, classes)
+    other = (*_click_flags(sources), *_absl_flags(sources))
+    lightning = _lightning_call(sources, classes)
+    names = {name for _, tree in sources for name in _called(tree)}
+    return Program(
+        flags=(*argparse.flags, *parsed, *other),
+        read=True,
+        complete=bool(argparse.found and argparse.complete and not from_dataclasses and not other),
+        abbreviates=argparse.found and argparse.abbreviates,
+        reads_options=any(_reads_options(tree) for _, tree in sources),
+        from_dataclasses=from_dataclasses,
+        hydra=next((found for path, tree in sources for found in _hydra_mains(path, tree)), None),
+        lightning=lightning is not None,
+        lightning_classes=lightning or (),
+        pairs="OmegaConf.from_cli" in names,
+        config_flags=tuple(_config_flags(sources)),
+    )
+
+
+def _called(tree: ast.Module) -> set[str]:
+    return {dotted_name(call.func) for call in calls(tree)}
+
+
+def _reads_options(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            if any(alias.name.partition(".")[0] in _OPTION_READERS for alias in node.names):
+                return True
+        elif isinstance(node, ast.ImportFrom):
+            names = {(node.module or "").partition(".")[0], *(alias.name for alias in node.names)}
+            if names & _OPTION_READERS or names & {*DATACLASS_PARSERS, "argv", "LightningCLI"}:
+                return True
+        elif isinstance(node, ast.Attribute) and dotted_name(node) == "sys.argv":
+            return True
+    return False
+
+
+# Dataclasses
+
+
+def _dataclass_flags(sources: Sequence[Source], classes: dict[str, ast.ClassDef]) -> tuple[list[Flag], bool]:
+    """Flags of the project's dataclasses that a dataclass parser is given; whether there is such a parser."""
+    flags: list[Flag] = []
+    found = False
+    for path, tree in sources:
+        known = constants_of(tree)
+        for call in calls(tree):
+            if call_name(call) not in DATACLASS_PARSERS:
+                continue
+            found = True
+            given = [*call.args, *(item.value for item in call.keywords)]
+            for name in _class_names(given, known):
+                flags += class_flags(name, classes, path)
+    return flags, found
+
+
+def _class_names(nodes: Sequence[ast.expr], known: dict[str, ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, (ast.Tuple, ast.List)):
+            yield from _class_names(node.elts, known)
+        elif isinstance(node, ast.Name) and isinstance(known.get(node.id), (ast.Tuple, ast.List)):
+            yield from _class_names([known[node.id]], {})
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            yield call_name(node)
+
+
+def class_flags(name: str, classes: dict[str, ast.ClassDef], path: Path) -> list[Flag]:
+    """Flags of one dataclass, those of its bases within the project first."""
+    node = classes.get(name)
+    if node is None:
+        return []
+    rest = {key: value for key, value in classes.items() if key != name}
+    flags = [flag for base in node.bases for flag in class_flags(call_name(base), rest, path)]
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            flag = _field(statement, statement.target.id, path)
+            if flag is not None:
+                flags = [item for item in flags if item.names[0] != flag.names[0]] + [flag]
+    return flags
+
+
+def _field(statement: ast.AnnAssign, name: str, path: Path) -> Flag | None:
+    kind, kind_type, choices = annotation_kind(statement.annotation)
+    default = statement.value
+    if kind is None or name.startswith("_"):
+        return None
+    if isinstance(default, ast.Call) and call_name(default) == "field":
+        named = keywords(default)
+        if constant(named.get("init")) is False:
+            return None
+        default = named.get("default")
+    value = constant(default)
+    spellings = (f"--{name}", f"--{name.replace('_', '-')}")
+    return Flag(
+        names=tuple(dict.fromkeys(spellings)),
+        kind=kind,
+        type=kind_type,
+        choices=choices,
+        default=None if value is None else str(value),
+        place=f"{path.name}:{statement.lineno}",
+    )
+
+
+def annotation_kind(node: ast.expr | None) -> tuple[str | None, str, tuple[str, ...]]:
+    """(kind, type, choices) of an annotated setting, Optional apart; kind None for a ClassVar."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            node = ast.parse(node.value, mode="eval").body
+        except SyntaxError:
+            return VALUE, "", ()
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        sides = [side for side in (node.left, node.right) if constant(side) is not None or not _is_none(side)]
+        return annotation_kind(sides[0]) if len(sides) == 1 else (VALUE, "", ())
+    if isinstance(node, ast.Subscript):
+        outer = call_name(node.value)
+        if outer in ("Optional", "Final", "Annotated"):
+            inner = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+            return annotation_kind(inner)
+        if outer == "ClassVar":
+            return None, "", ()
+        if outer == "Literal":
+            values = texts(node.slice, {}) or (str(constant(node.slice)),)
+            return VALUE, "", values
+        if outer == "Union" and isinstance(node.slice, ast.Tuple):
+            sides = [side for side in node.slice.elts if not _is_none(side)]
+            return annotation_kind(sides[0]) if len(sides) == 1 else (VALUE, "", ())
+        if outer.lower() in ("list", "tuple", "sequence"):
+            inner = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+            return LIST, _TYPES.get(call_name(inner), ""), ()
+    name = call_name(node) if node is not None else ""
+    if name == "ClassVar":
+        return None, "", ()
+    if name == "bool":
+        return OPTIONAL_BOOL, "bool", ()
+    return VALUE, _TYPES.get(name, ""), ()
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+# click and absl
+
+
+def _click_flags(sources: Sequence[Source]) -> Iterator[Flag]:
+    for path, tree in sources:
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            decorators = [item for item in node.decorator_list if isinstance(item, ast.Call)]
+            words = _click_command(decorators, node.name)
+            for call in decorators:
+                if call_name(call) == "option" and (flag := _click_flag(call, tree)):
+                    yield replace(flag, subcommand=words, place=f"{path.name}:{call.lineno}")
+
+
+def _click_command(decorators: Sequence[ast.Call], function: str) -> tuple[str, ...]:
+    for call in decorators:
+        if call_name(call) == "command" and isinstance(call.func, ast.Attribute):
+            receiver = dotted_name(call.func.value)
+            if receiver != "click":
+                name = constant(call.args[0]) if call.args else None
+                return (str(name or function.replace("_", "-")),)
+    return ()
+
+
+def _click_flag(call: ast.Call, tree: ast.Module) -> Flag | None:
+    named = keywords(call)
+    words = [str(word) for argument in call.args if isinstance(word := constant(argument), str)]
+    flags = [word for word in words if word.startswith("-")]
+    if not flags:
+        return None
+    _, slash, off = flags[0].partition("/")
+    names = tuple(word.partition("/")[0].strip() for word in flags)
+    dest = next((word for word in words if not word.startswith("-")), "")
+    if slash:
+        return Flag(names=names, kind=ON_OFF, type="bool", off_name=off.strip(), dest=dest)
+    if constant(named.get("is_flag")) is True:
+        return Flag(names=names, kind=SWITCH, type="bool", dest=dest)
+    kind = APPEND if constant(named.get("multiple")) is True else VALUE
+    kind = LIST if isinstance(number := constant(named.get("nargs")), int) and number > 1 else kind
+    given = named.get("type")
+    choices: tuple[str, ...] = ()
+    if isinstance(given, ast.Call) and call_name(given) == "Choice" and given.args:
+        choices = texts(given.args[0], constants_of(tree))
+    value_type = _TYPES.get(call_name(given), "") if given is not None else ""
+    default = constant(named.get("default"))
+    if given is None and isinstance(default, (int, float)):
+        value_type = type(default).__name__
+    return Flag(names=names, kind=kind, type=value_type, choices=choices, dest=dest,
+                default=None if default is None else str(default))
+
+
+def _absl_flags(sources: Sequence[Source]) -> Iterator[Flag]:
+    for path, tree in sources:
+        for call in calls(tree):
+            kind, value_type = _ABSL.get(call_name(call), ("", ""))
+            name = constant(call.args[0]) if kind and call.args else None
+            if not isinstance(name, str):
+                continue
+            choices = texts(call.args[2], constants_of(tree)) if (
+                call_name(call) == "DEFINE_enum" and len(call.args) > 2
+            ) else ()
+            default = constant(call.args[1]) if len(call.args) > 1 else None
+            yield Flag(
+                names=(f"--{name}",),
+                kind=kind,
+                type=value_type,
+                choices=choices,
+                off_name=f"--no{name}",
+                default=None if default is None else str(default),
+                place=f"{path.name}:{call.lineno}",
+            )
+
+
+def _config_flags(sources: Sequence[Source]) -> Iterator[str]:
+    for _, tree in sources:
+        for call in calls(tree):
+            if call_name(call) in ("DEFINE_config_file", "DEFINE_config_dict") and call.args:
+                yield str(constant(call.args[0]))
+
+
+# Hydra and Lightning
+
+
+def _hydra_mains(path: Path, tree: ast.Module) -> Iterator[HydraMain]:
+    direct = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "hydra"
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        for decorator in getattr(node, "decorator_list", []):
+            name = dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            if name != "hydra.main" and not (name in direct and name == "main"):
+                continue
+            named = keywords(decorator) if isinstance(decorator, ast.Call) else {}
+            given = list(decorator.args) if isinstance(decorator, ast.Call) else []
+            config_path = constant(named.get("config_path", given[0] if given else None))
+            config_name = constant(named.get("config_name", given[1] if len(given) > 1 else None))
+            yield HydraMain(
+                file=path,
+                config_path=config_path if isinstance(config_path, str) else None,
+                config_name=config_name if isinstance(config_name, str) else None,
+            )
+
+
+def _lightning_call(
+    sources: Sequence[Source], classes: dict[str, ast.ClassDef]
+) -> tuple[ast.ClassDef, ...] | None:
+    """The project's classes that LightningCLI is given; None where the program does not use it."""
+    own = {name for name, node in classes.items() if any(call_name(b) == "LightningCLI" for b in node.bases)}
+    for _, tree in sources:
+        for call in calls(tree):
+            if call_name(call) == "LightningCLI" or call_name(call) in own:
+                named = keywords(call)
+                given = [*call.args[:2]]
+                model = given[0] if given else named.get("model_class")
+                data = given[1] if len(given) > 1 else named.get("datamodule_class")
+                found = [classes[call_name(node)] for node in (model, data) if node and call_name(node) in classes]
+                return tuple(found)
+    return None
