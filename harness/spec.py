@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FRAMEWORKS = ("areno", "torch")
+FRAMEWORKS = ("areno", "transformers", "trl", "lightning", "torch", "jax", "keras")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.command.model import Finding, TrainingCommand
-from harness.frameworks.base import Addition, FrameworkFacts, Preparation
+from harness.frameworks import effective
+from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
+from harness.frameworks.source import Program
 from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
 
@@ -66,7 +68,7 @@ class ArenoAdapter:
 
     name = "areno"
 
-    def recognise(self, command: TrainingCommand) -> str | None:
+    def recognise(self, command: TrainingCommand, program: Program | None = None) -> str | None:
         """Any command of AReno's CLI, so that one which does not train is refused by its name."""
         found = _Invocation.find(command)
         if found is None:
@@ -121,6 +123,15 @@ class ArenoAdapter:
             algorithm=name,
             algorithm_kind="agentic" if agentic else algorithm.kind,
         )
+
+    def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
+        """Every resolved setting, from areno_run_config.PID.json; a key is the name of the setting."""
+        values: dict[str, EffectiveValue] = {}
+        for path in reversed(effective.find_written(facts.metric_roots, ("areno_run_config.*",), written)):
+            sections = (effective.read_json(path).get("settings") or {}).get("sections") or []
+            items = {item["key"]: item.get("value") for section in sections for item in section.get("items", [])}
+            values |= effective.values_of(items, str(path))
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,13 @@ Facts are journaled, so that judging needs neither the adapter nor the trainer.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from harness.command.model import Finding, TrainingCommand
+from harness.frameworks.source import Program
 from harness.spec import RunSpec
 
 LOSS_TAG_PATTERNS = (r"(^|[/_.])loss$", r"(^|/)loss/(?!scale)", r"(^|/)loss_(?!scale|fn|func|time|mask)")
@@ -34,15 +35,21 @@ class FrameworkFacts:
     """"probe", "metric-rows" (a step with a tag of executed_tags is an executed update) or "counter"."""
     executed_tags: tuple[str, ...] = ()
     """Patterns of the tags whose row proves an executed update."""
+    rows_are_complete: bool = True
+    """Whether no such row means no update; False where a program may well update and log no such tag."""
     loss_tags: tuple[str, ...] = LOSS_TAG_PATTERNS
     lr_tags: tuple[str, ...] = LR_TAG_PATTERNS
     grad_norm_tags: tuple[str, ...] = GRAD_NORM_TAG_PATTERNS
     eval_tags: tuple[str, ...] = EVAL_TAG_PATTERNS
     total_steps_tags: tuple[str, ...] = TOTAL_STEPS_TAG_PATTERNS
+    summary_tags: tuple[str, ...] = ()
+    """Patterns of tags that sum up a run or count its time; none of them is a point of a training series."""
     signal_tags: tuple[str, ...] = ()
     """Patterns of tags of which one must be above 0 at some executed update (rollout algorithms)."""
     signal_floor: float = 0.0
     """Signal tags at or below this are rounding, not a signal."""
+    dead_signal_tags: tuple[str, ...] = ()
+    """Patterns of tags that give the share of a batch without a signal: 1 throughout is no signal at all."""
     masks_nonfinite: bool = False
     """Whether the framework's log can hide a NaN loss."""
     probe_applies: bool = True
@@ -51,6 +58,11 @@ class FrameworkFacts:
     """The command's own limit on steps."""
     target_source: str = ""
     """Where target_steps was read, for example `--max-steps`."""
+    target_epochs: int | None = None
+    """The command's own limit on epochs; counts where no limit on steps is known."""
+    target_epochs_source: str = ""
+    step_unit: str = "step"
+    """What a metric step is: "step", or "epoch" for a trainer that logs once an epoch and counts nothing else."""
     metric_roots: tuple[str, ...] = ()
     """Directories that the run writes metric files to, absolute."""
     checkpoint_roots: tuple[str, ...] = ()
@@ -76,7 +88,8 @@ class FrameworkFacts:
     def from_json(cls, data: Mapping[str, Any]) -> FrameworkFacts:
         """Unknown keys are ignored, so that a newer journal can still be judged."""
         names = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in names})
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in names}
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +116,26 @@ class Preparation:
     """(name, argv) of the trainer's own environment reports, such as `areno env --json`."""
 
 
+Written = Callable[[Path], bool]
+"""Whether a file was written by this run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveValue:
+    """A setting as the trainer used it."""
+
+    value: str | int | float | bool | None
+    source: str
+    """The file that holds it."""
+
+
 class FrameworkAdapter(Protocol):
     """One trainer. Stateless; every method is pure apart from looking at the file system."""
 
     name: str
 
-    def recognise(self, command: TrainingCommand) -> str | None:
-        """The reason why this command is this framework's, or None."""
+    def recognise(self, command: TrainingCommand, program: Program) -> str | None:
+        """The reason why this command is this framework's, or None. `program`: what its source says."""
         ...
 
     def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
@@ -118,6 +144,15 @@ class FrameworkAdapter(Protocol):
 
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
         """The facts of this run; `command` already holds the additions."""
+        ...
+
+
+@runtime_checkable
+class TellsEffectiveValues(Protocol):
+    """An adapter whose trainer writes down the settings that it really used."""
+
+    def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
+        """{setting: value and the file that says so}, from files that this run wrote; read after its end."""
         ...
 
 

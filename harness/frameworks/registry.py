@@ -1,37 +1,115 @@
-"""Which framework a command belongs to."""
+"""Which framework a command belongs to.
+
+An adapter from outside is announced by its distribution as an entry point of the group `ADAPTER_GROUP` that
+names the adapter's class; it is asked before those that are here.
+"""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
 
 from harness.command.model import TrainingCommand
 from harness.errors import ConfigError
 from harness.frameworks.areno import ArenoAdapter
-from harness.frameworks.base import FrameworkAdapter
+from harness.frameworks.base import (
+    EffectiveValue,
+    FrameworkAdapter,
+    FrameworkFacts,
+    TellsEffectiveValues,
+    Written,
+)
+from harness.frameworks.jax import JaxAdapter
+from harness.frameworks.keras import KerasAdapter
+from harness.frameworks.lightning import LightningAdapter
+from harness.frameworks.settings import Settings
+from harness.frameworks.source import read_program
 from harness.frameworks.torch import TorchAdapter, UnknownAdapter
+from harness.frameworks.transformers import TransformersAdapter
+from harness.frameworks.trl import TrlAdapter
 from harness.spec import RunSpec
 
-ADAPTERS: tuple[FrameworkAdapter, ...] = (ArenoAdapter(), TorchAdapter())
-"""The more specific one first."""
+ADAPTER_GROUP = "pytest_real_step.frameworks"
+RANKS: tuple[tuple[FrameworkAdapter, ...], ...] = (
+    (ArenoAdapter(),),
+    (TrlAdapter(),),
+    (TransformersAdapter(), LightningAdapter(), KerasAdapter()),
+    (JaxAdapter(),),
+    (TorchAdapter(),),
+)
+"""The more specific ones first; of one rank none is more specific than another."""
+ADAPTERS: tuple[FrameworkAdapter, ...] = tuple(adapter for rank in RANKS for adapter in rank)
 FALLBACK: FrameworkAdapter = UnknownAdapter()
 
 
 def detect(command: TrainingCommand, spec: RunSpec) -> tuple[FrameworkAdapter, str]:
     """The adapter of a command, and what it was told from; --framework decides.
 
-    Raises ConfigError for a --framework that has no adapter.
+    Where several of one rank fit, the reason names them all. Raises ConfigError for a --framework that has no
+    adapter.
     """
     if spec.framework:
         return adapter_named(spec.framework), "--framework"
+    program = read_program(command, spec.workdir)
+    for rank in (outside_adapters(), *RANKS):
+        fitting = [(a, reason) for a in rank if (reason := a.recognise(command, program))]
+        if fitting:
+            return fitting[0][0], _reason(fitting)
+    shaped = _by_config(command, spec)
+    if shaped is not None:
+        return shaped
+    return FALLBACK, FALLBACK.recognise(command, program) or "nothing tells its framework"
+
+
+def _reason(fitting: list[tuple[FrameworkAdapter, str]]) -> str:
+    first, *others = (reason for _, reason in fitting)
+    if not others:
+        return first
+    return f"{first}; {'; '.join(others)}: a tie, which --framework decides"
+
+
+def _by_config(command: TrainingCommand, spec: RunSpec) -> tuple[FrameworkAdapter, str] | None:
+    settings = Settings(command, spec.workdir)
+    if settings.config_path is None:
+        return None
     for adapter in ADAPTERS:
-        reason = adapter.recognise(command)
+        recognise = getattr(adapter, "recognise_config", None)
+        config: Mapping[str, Any] = settings.config
+        reason = recognise(config, settings.config_path.name) if recognise is not None else None
         if reason:
             return adapter, reason
-    return FALLBACK, FALLBACK.recognise(command) or "nothing tells its framework"
+    return None
+
+
+@functools.cache
+def outside_adapters() -> tuple[FrameworkAdapter, ...]:
+    """Adapters of other distributions, by name; raises ConfigError naming one that cannot be loaded."""
+    found = []
+    for point in sorted(metadata.entry_points(group=ADAPTER_GROUP), key=lambda point: point.name):
+        try:
+            adapter: FrameworkAdapter = point.load()()
+        except Exception as error:  # whatever a foreign module raises
+            raise ConfigError(f"the adapter {point.value} ({point.name}) cannot be loaded: {error!r}") from error
+        found.append(adapter)
+    return tuple(found)
 
 
 def adapter_named(name: str) -> FrameworkAdapter:
     """The adapter of that name; raises ConfigError naming those that there are."""
-    for adapter in ADAPTERS:
+    known = (*outside_adapters(), *ADAPTERS)
+    for adapter in known:
         if adapter.name == name:
             return adapter
-    known = ", ".join(adapter.name for adapter in ADAPTERS)
-    raise ConfigError(f"--framework {name}: no such framework here; known are {known}")
+    raise ConfigError(
+        f"--framework {name}: no such framework here; known are {', '.join(adapter.name for adapter in known)}"
+    )
+
+
+def effective_values(facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
+    """The settings that the trainer says it used; empty where its adapter reads none."""
+    for adapter in (*outside_adapters(), *ADAPTERS, FALLBACK):
+        if adapter.name == facts.name and isinstance(adapter, TellsEffectiveValues):
+            return adapter.effective_values(facts, written)
+    return {}

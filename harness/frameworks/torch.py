@@ -1,17 +1,18 @@
 """Plain PyTorch programs, and every program of which nothing is known.
 
-The source is read, never run, and no import is followed.
+The source is read, never run; see frameworks.source for which modules are followed.
 """
 
 from __future__ import annotations
 
-import ast
-import warnings
 from pathlib import Path
 
 from harness.command import limits
 from harness.command.model import TrainingCommand
-from harness.frameworks.base import FrameworkFacts, Preparation
+from harness.frameworks import effective
+from harness.frameworks.base import EffectiveValue, FrameworkFacts, Preparation, Written
+from harness.frameworks.settings import Settings
+from harness.frameworks.source import Program
 from harness.spec import RunSpec
 
 TORCH_LAUNCHERS = ("torchrun",)
@@ -20,7 +21,10 @@ DEFAULT_METRIC_DIRS = ("runs", "logs", "lightning_logs", "tb_logs")
 OUTPUT_METRIC_DIRS = ("runs", "logs", "tensorboard")
 """The same below an output directory that the command names."""
 DEFAULT_CHECKPOINT_DIR = "checkpoints"
-MAX_SOURCE_BYTES = 2 << 20
+UNAMBIGUOUS_STEP_NAMES = tuple(name for name in limits.STEP_FLAGS if name not in ("steps", "iterations"))
+"""Names that mean the length of the run in a config file or as a flag's default, too."""
+HYDRA_OUTPUT = "outputs"
+"""Hydra's default directory of runs, below the working directory."""
 
 
 class TorchAdapter:
@@ -28,15 +32,13 @@ class TorchAdapter:
 
     name = "torch"
 
-    def recognise(self, command: TrainingCommand) -> str | None:
-        """By the imports of the entrypoint, or by torch's own launcher."""
+    def recognise(self, command: TrainingCommand, program: Program) -> str | None:
+        """By the imports of the program, or by torch's own launcher."""
         launcher = _torch_launcher(command)
         if launcher is not None:
             return f"launched by {launcher}"
-        script = command.entrypoint
-        if script is None or "torch" not in imported_packages(script):
-            return None
-        return f"{script.name} imports torch"
+        module = program.importer("torch")
+        return f"{program.where(module)} imports torch" if module is not None else None
 
     def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
         """Nothing is added: flags of a program that is not known cannot be guessed."""
@@ -44,7 +46,13 @@ class TorchAdapter:
 
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
         """What the command's own flags say, else the places where such programs write by default."""
-        return _plain_facts(self.name, command, spec, reason)
+        return plain_facts(self.name, command, spec, reason)
+
+    def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
+        """The composed config of a Hydra app."""
+        found = effective.find_written(facts.metric_roots, ("config.yaml",), written)
+        composed = [path for path in found if path.parent.name == ".hydra"]
+        return effective.config_values(composed[0]) if composed else {}
 
 
 class UnknownAdapter:
@@ -52,7 +60,7 @@ class UnknownAdapter:
 
     name = "unknown"
 
-    def recognise(self, command: TrainingCommand) -> str | None:
+    def recognise(self, command: TrainingCommand, program: Program) -> str | None:
         """Every command."""
         if command.entrypoint is None:
             return "no script whose imports could tell the framework"
@@ -64,27 +72,7 @@ class UnknownAdapter:
 
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
         """As for plain PyTorch; none of it claims that torch is there."""
-        return _plain_facts(self.name, command, spec, reason)
-
-
-def imported_packages(script: Path) -> frozenset[str]:
-    """Top-level names that a Python file imports, anywhere in it; empty for what does not parse here."""
-    try:
-        with script.open("rb") as stream:
-            source = stream.read(MAX_SOURCE_BYTES)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source, str(script))
-        nodes = list(ast.walk(tree))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return frozenset(name.partition(".")[0] for name in names)
+        return plain_facts(self.name, command, spec, reason)
 
 
 def _torch_launcher(command: TrainingCommand) -> str | None:
@@ -97,24 +85,40 @@ def _torch_launcher(command: TrainingCommand) -> str | None:
     return None
 
 
-def _plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
-    limit = limits.step_limit(command)
+def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
+    """What flags, config file and literal defaults say of any program, and where such programs write by default."""
+    settings = Settings(command, spec.workdir)
+    limit = limits.step_limit(command) or _stated_limit(settings)
     save_dirs = limits.directories(command, spec.workdir, limits.SAVE_DIR_FLAGS)
     output_dirs = limits.directories(command, spec.workdir, limits.OUTPUT_DIR_FLAGS)
     given = (spec.checkpoint_dir,) if spec.checkpoint_dir else ()
     checkpoint_roots = (*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
+    hydra = _hydra_directory(command, spec, settings)
     return FrameworkFacts(
         name=name,
         reason=reason,
         target_steps=limit[0] if limit else None,
         target_source=limit[1] if limit else "",
-        metric_roots=_absolute(_metric_roots(command, spec, (*save_dirs, *output_dirs))),
-        checkpoint_roots=_absolute(checkpoint_roots),
+        metric_roots=_absolute((*_metric_roots(command, spec, (*save_dirs, *output_dirs)), *hydra)),
+        checkpoint_roots=_absolute((*checkpoint_roots, *hydra)),
         checkpoint_asked=bool(given or save_dirs),
         resume_from=str(resume) if resume else None,
         start_weights=str(resume) if resume else None,
     )
+
+
+def _stated_limit(settings: Settings) -> tuple[int, str] | None:
+    """The length of the run where a config file or the default of a flag says it."""
+    stated = settings.first(UNAMBIGUOUS_STEP_NAMES)
+    return (stated.whole, stated.source) if stated.whole is not None else None
+
+
+def _hydra_directory(command: TrainingCommand, spec: RunSpec, settings: Settings) -> tuple[Path, ...]:
+    if settings.program.importer("hydra") is None:
+        return ()
+    given = [word.partition("=")[2] for word in command.script_args if word.startswith("hydra.run.dir=")]
+    return (spec.workdir / (given[-1] if given and "$" not in given[-1] else HYDRA_OUTPUT),)
 
 
 def _metric_roots(command: TrainingCommand, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
@@ -91,6 +92,8 @@ def check_fresh(seen: Observation) -> Check:
     name, expected = "fresh", "metric points written by this run"
     fresh = seen.fresh_points
     owners = {source.get("ownership") for source in _sources(seen) if source.get("points")}
+    if fresh and owners == {"unknown"} and _probe_confirms(seen):
+        return passed(name, expected, f"{fresh} points", "the run's own probe counted the steps that they tell")
     if fresh and owners == {"unknown"}:
         return unproven(name, Reason.METRICS_OWNER_UNPROVEN, expected, f"{fresh} points of unknown writers",
                         "others write to the same directory and nobody was seen writing these files")
@@ -111,7 +114,13 @@ def check_fresh(seen: Observation) -> Check:
     return unproven(name, Reason.NO_METRIC_POINTS, expected, "none", "no metric point was found")
 
 
-def _sources(seen: Observation) -> list[dict[str, object]]:
+def _probe_confirms(seen: Observation) -> bool:
+    """Whether the trainer's counter says exactly what the probe counted inside the run's own processes."""
+    counter, probe = seen.counter, seen.probe
+    return counter is not None and probe.steps > 0 and counter.executed == probe.steps + probe.scaler_skips
+
+
+def _sources(seen: Observation) -> list[dict[str, Any]]:
     return list(seen.record.fact("sources", "sources", []) or [])
 
 
@@ -121,14 +130,42 @@ def check_sources_agree(seen: Observation) -> Check:
     The other way round says nothing: a trainer may save its best step only.
     """
     name, expected = "sources_agree", "last steps agree within each source's cadence"
-    metrics, saved = seen.steps.completed, seen.weights.last_step
+    counts_steps = seen.facts is None or seen.facts.step_unit == "step"
+    metrics, saved = seen.steps.completed if counts_steps else None, seen.weights.last_step
+    against_counter = _counter_disagrees(seen, name, expected)
+    if against_counter is not None:
+        return against_counter
     if metrics is None or saved is None:
         return not_applicable(name, "only one source tells a step")
     observed = f"metrics {metrics} (every {seen.steps.cadence}), checkpoint {saved}"
     slack = 1 if seen.steps.base is None else 0
-    if saved - metrics > max(seen.steps.cadence - 1, 0) + slack:
+    if saved - metrics > max(seen.steps.cadence - 1, 0) + slack and not _cadence_unknown(seen):
         return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics stop before the checkpoint")
     return passed(name, expected, observed)
+
+
+def _cadence_unknown(seen: Observation) -> bool:
+    """One logged step has no distance to another: the next might have come after the end."""
+    return seen.steps.first == seen.steps.last
+
+
+def _counter_disagrees(seen: Observation, name: str, expected: str) -> Check | None:
+    """Metrics that stop before the trainer's own count contradict it, and so do metrics that go beyond its last word.
+
+    A checkpoint's copy of the count may lag: the trainer may have saved its best only.
+    """
+    counter, metrics = seen.counter, seen.steps.completed
+    if counter is None or metrics is None or (seen.facts is not None and seen.facts.step_unit != "step"):
+        return None
+    if _cadence_unknown(seen):
+        return None
+    slack = max(seen.steps.cadence - 1, 0) + (1 if seen.steps.base is None else 0)
+    observed = f"metrics {metrics} (every {seen.steps.cadence}), counter {counter.step} ({counter.source})"
+    if counter.step - metrics > slack:
+        return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics stop before the trainer's count")
+    if counter.is_final and metrics - counter.step > (1 if seen.steps.base is None else 0):
+        return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics go beyond the trainer's count")
+    return None
 
 
 def check_minimum_evidence(seen: Observation) -> Check:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import Observation
-from harness.record.vocabulary import Reason
+from harness.judge.observe import CounterSeen, Observation
+from harness.record.vocabulary import Phase, Reason
 
 OWN_STOP_CODES = (0, 1, 143)
 """Exit codes of a trainer that the harness asked to end: a handler that saves, a bare KeyboardInterrupt, 128+15."""
@@ -64,14 +64,23 @@ def _target_met(seen: Observation) -> bool:
 
 
 def furthest_step(seen: Observation) -> int | None:
-    """Completed steps by the furthest of metric series and checkpoint names; None when neither tells."""
-    known = [step for step in (seen.steps.completed, seen.weights.last_step) if step is not None]
+    """Completed steps by the furthest of metric series, checkpoint names and counter; None when none tells."""
+    counted = seen.counter.step if seen.counter else None
+    logged = seen.steps.completed if _counts_steps(seen) else None
+    known = [step for step in (logged, seen.weights.last_step, counted) if step is not None]
     return max(known, default=None)
 
 
+def _counts_steps(seen: Observation) -> bool:
+    """Whether a metric step is a trainer step: some trainers log once an epoch and count epochs."""
+    return seen.facts is None or seen.facts.step_unit == "step"
+
+
 def check_target_step(seen: Observation) -> Check:
-    """The target step was reached, in completed steps of the trainer's base."""
+    """The target was reached: completed steps in the trainer's base, or epochs, where those are the limit."""
     name = "target_step"
+    if seen.target is None and seen.facts is not None and seen.facts.target_epochs is not None:
+        return _target_epoch(seen, seen.facts.target_epochs, seen.facts.target_epochs_source)
     if seen.target is None:
         return unproven(name, Reason.TARGET_UNKNOWN, "a known target", _steps_text(seen),
                         "neither --max-steps, nor the command, nor the trainer's log says how many steps")
@@ -95,7 +104,59 @@ def check_target_step(seen: Observation) -> Check:
         return unproven(name, Reason.TARGET_UNPROVEN, expected, _steps_text(seen),
                         f"steps are logged every {seen.steps.cadence}, so the last ones may be missing in the log")
     return failed(name, Reason.TARGET_NOT_REACHED, expected, _steps_text(seen, probed if comparable else None),
-                  f"{seen.target - reached} step(s) short")
+                  f"{seen.target - reached} step(s) short{_own_limit(seen, reached)}")
+
+
+def _own_limit(seen: Observation, reached: int) -> str:
+    """Which limit of the trainer's own ended the run, where it says so."""
+    counter = seen.counter
+    if counter is None or counter.planned is None or not reached >= counter.planned:
+        return ""
+    return f": the trainer's own limit is {counter.planned} (max_steps in {counter.source})"
+
+
+def _target_epoch(seen: Observation, target: int, source: str) -> Check:
+    """The limit is a number of epochs: the last one was completed, by counter, checkpoint or a row that ends it."""
+    expected = f"{target} epochs ({source})"
+    done, entered = epochs_completed(seen), epochs_entered(seen)
+    if done is not None and done >= target:
+        return passed("target_step", expected, f"{done:g} epochs, {_steps_text(seen)}")
+    if entered is not None and entered >= target:
+        return unproven("target_step", Reason.TARGET_UNPROVEN, expected, f"epoch {entered} was begun",
+                        "nothing was logged or saved at the end of the last epoch")
+    if done is None and entered is None:
+        return unproven("target_step", Reason.TARGET_UNPROVEN, expected, _steps_text(seen), "no epoch was logged")
+    known = [epochs for epochs in (done, entered) if epochs is not None]
+    return failed("target_step", Reason.TARGET_NOT_REACHED, expected, f"epoch {max(known):g}", "the run ended before")
+
+
+def epochs_completed(seen: Observation) -> float | None:
+    """Epochs that were ended, by the trainer's counter, its epoch rows, its checkpoints, or a row of an epoch's end."""
+    known: list[float] = []
+    if seen.counter is not None and seen.counter.epoch is not None:
+        known.append(round(seen.counter.epoch, 3))
+    if not _counts_steps(seen) and seen.steps.completed is not None:
+        known.append(seen.steps.completed)
+    if seen.facts is not None and seen.facts.step_base == 1:
+        known += [round(tag.max_finite, 3) for tag in seen.tags
+                  if tag.tag in ("epoch", "train/epoch") and tag.fresh_points and tag.max_finite is not None]
+    if seen.weights.last_epoch is not None and seen.facts is not None and seen.facts.step_base == 0:
+        known.append(seen.weights.last_epoch + (0 if not _counts_steps(seen) else 1))
+    entered, last = epochs_entered(seen), seen.steps.last
+    ends = [tag for tag in seen.tags if tag.last_step is not None and tag.fresh_points
+            and (tag.phase is Phase.EVAL or tag.tag.endswith("_epoch"))]
+    if entered is not None and last is not None and any((tag.last_step or 0) >= last for tag in ends):
+        known.append(entered)
+    return max(known, default=None)
+
+
+def epochs_entered(seen: Observation) -> int | None:
+    """Epochs that were begun, by a series named `epoch` that counts from 0."""
+    values = [tag.max_finite for tag in seen.tags if tag.tag == "epoch" and tag.fresh_points]
+    known = [value for value in values if value is not None]
+    if not known or seen.facts is None or seen.facts.step_base != 0:
+        return None
+    return int(max(known)) + 1
 
 
 def _target_unseen(seen: Observation, expected: str) -> Check:
@@ -111,7 +172,9 @@ def _target_unseen(seen: Observation, expected: str) -> Check:
 
 
 def _resumed_at(seen: Observation) -> int:
-    """Completed steps before this attempt, as far as the first logged step tells: 0 for a fresh run."""
+    """Completed steps before this attempt, by the counter, else as far as the first logged step tells."""
+    if seen.counter is not None:
+        return seen.counter.resumed_at
     first, cadence = seen.steps.first, seen.steps.cadence
     if first is None or first <= cadence:
         return 0
@@ -122,7 +185,10 @@ def _resumed_at(seen: Observation) -> int:
 def _steps_text(seen: Observation, probed: int | None = None) -> str:
     parts = []
     if seen.steps.last is not None:
-        parts.append(f"metrics at {seen.steps.completed}")
+        unit = "" if _counts_steps(seen) else "epoch "
+        parts.append(f"metrics at {unit}{seen.steps.completed}")
+    if seen.counter is not None:
+        parts.append(f"counter at {seen.counter.step}")
     if seen.weights.last_step is not None:
         parts.append(f"checkpoint at {seen.weights.last_step}")
     if probed is not None:
@@ -138,6 +204,8 @@ def _probe_would_see(seen: Observation) -> bool:
 def check_updates_executed(seen: Observation) -> Check:
     """At least one optimizer step was applied in this attempt, by the best witness that the framework has."""
     name, expected = "updates_executed", "at least 1 applied optimizer step"
+    if seen.counter is not None and seen.facts is not None and seen.facts.counts_updates_by == "counter":
+        return _counted(seen, seen.counter, name, expected)
     if seen.updates.executed is not None:
         observed = f"{seen.updates.executed} update row(s)"
         if seen.updates.executed > 0:
@@ -156,6 +224,20 @@ def check_updates_executed(seen: Observation) -> Check:
         return failed(name, Reason.NO_UPDATE_EXECUTED, expected, "0 changed tensors",
                       f"the saved weights equal the start {seen.weights.start}")
     return unproven(name, Reason.UPDATES_UNPROVEN, expected, "nothing that shows an update", _unseen(seen))
+
+
+def _counted(seen: Observation, counter: CounterSeen, name: str, expected: str) -> Check:
+    """By the trainer's counter, which also counts steps that a loss scaler skipped: the probe sees those."""
+    observed = f"{counter.executed} step(s) by the trainer's counter ({counter.resumed_at} to {counter.step})"
+    if seen.probe.steps > 0:
+        return passed(name, expected, f"{seen.probe.steps} applied step(s) seen by the probe, {observed}")
+    if counter.executed == 0:
+        return failed(name, Reason.NO_UPDATE_EXECUTED, expected, observed,
+                      "the run resumed at its own end, or no step was taken")
+    if _probe_would_see(seen) and seen.probe.optimizers:
+        return failed(name, Reason.NO_UPDATE_EXECUTED, expected, f"0 applied steps, {observed}",
+                      f"{seen.probe.scaler_skips} step(s) were skipped by the loss scaler, and none was applied")
+    return passed(name, expected, observed)
 
 
 def _unseen(seen: Observation) -> str:

@@ -26,6 +26,8 @@ class WeightsSeen:
     last_step: int | None = None
     steps: tuple[int, ...] = ()
     """Steps of the checkpoints that are not damaged, rising."""
+    last_epoch: int | None = None
+    """Highest epoch that a checkpoint's name tells, as the trainer counts."""
     nonfinite: tuple[str, ...] = ()
     newest_damage: str | None = None
     """What is wrong with the newest checkpoint, None when it is whole."""
@@ -63,6 +65,26 @@ class ProbeSeen:
     scaler_skips: int = 0
     world_size: int | None = None
     stepping_processes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterSeen:
+    """The trainer's own count of steps, as a file of this run says. Steps are completed ones."""
+
+    step: int
+    resumed_at: int = 0
+    planned: int | None = None
+    """The total that the trainer itself resolved."""
+    epoch: float | None = None
+    planned_epochs: float | None = None
+    is_final: bool = False
+    """Whether it is the trainer's last word, and not a checkpoint's copy of an earlier one."""
+    source: str = ""
+
+    @property
+    def executed(self) -> int:
+        """Steps of this attempt."""
+        return max(0, self.step - self.resumed_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +134,7 @@ class Observation:
     weights: WeightsSeen
     target: int | None
     target_source: str
+    counter: CounterSeen | None = None
 
     @property
     def fresh_points(self) -> int:
@@ -133,12 +156,14 @@ def observe(record: RunRecord) -> Observation:
     probe = _probe(record)
     weights = _weights(record)
     steps = _steps(record.store, rules, train or _trainlike(fresh, rules), probe)
-    target, source = _target(record, rules, fresh)
+    counter = _counter(record)
+    target, source = _target(record, rules, fresh, counter)
+    updates = _updates(record.store, rules, fresh, _executed(rules, counter, probe))
     return Observation(
         record=record, facts=facts, tags=tags, train_loss=train, eval_loss=evals,
         grad_norm=tuple(tag for tag in fresh if _matches(tag.tag, rules.grad_norm_tags)),
-        steps=steps, updates=_updates(record.store, rules, fresh), probe=probe, weights=weights,
-        target=target, target_source=source,
+        steps=steps, updates=updates, probe=probe, weights=weights,
+        target=target, target_source=source, counter=counter,
     )
 
 
@@ -157,8 +182,8 @@ def _steps(
         return StepsSeen()
     if rules.executed_tags:
         tags = tuple(tag for tag in tags if _matches(tag.tag, rules.executed_tags)) or tags
-    first = min(tag.first_step for tag in tags)
-    last = max(tag.last_step for tag in tags)
+    first = min(tag.first_step for tag in tags if tag.first_step is not None)
+    last = max(tag.last_step for tag in tags if tag.last_step is not None)
     densest = max(tags, key=lambda tag: tag.fresh_points)
     sample = [point.step for point in store.series(densest.tag, run=densest.run, last=CADENCE_SAMPLE)]
     gaps = [b - a for a, b in pairwise(sample) if b > a]
@@ -177,40 +202,70 @@ def _base(rules: FrameworkFacts, first: int, last: int, probe: ProbeSeen) -> int
     return 1 if probe.steps == last else None
 
 
+def _counter(record: RunRecord) -> CounterSeen | None:
+    """The furthest count of the run's own files; of equal ones the trainer's last word."""
+    found = []
+    for source in record.fact("sources", "sources", []) or []:
+        counter = source.get("counter") if isinstance(source, dict) else None
+        if isinstance(counter, dict) and isinstance(counter.get("step"), int):
+            found.append(CounterSeen(
+                step=counter["step"], resumed_at=counter.get("resumed_at") or 0, planned=counter.get("planned"),
+                epoch=counter.get("epoch"), planned_epochs=counter.get("planned_epochs"),
+                is_final=bool(counter.get("is_final")), source=str(source.get("path") or "")))
+    return max(found, key=lambda one: (one.step, one.is_final), default=None)
+
+
+def _executed(rules: FrameworkFacts, counter: CounterSeen | None, probe: ProbeSeen) -> int | None:
+    """By the counter, without the steps that the probe saw not to be applied (a loss scaler's skips)."""
+    if counter is None or rules.counts_updates_by != "counter":
+        return None
+    return min(counter.executed, probe.steps) if probe.steps else counter.executed
+
+
 def _target(
-    record: RunRecord, rules: FrameworkFacts, tags: tuple[TagSummary, ...]
+    record: RunRecord, rules: FrameworkFacts, tags: tuple[TagSummary, ...], counter: CounterSeen | None
 ) -> tuple[int | None, str]:
     if record.spec.max_steps is not None:
         return record.spec.max_steps, "--max-steps"
     if rules.target_steps is not None:
         return rules.target_steps, rules.target_source
+    if counter is not None and counter.planned is not None:
+        return counter.planned, f"announced as max_steps in {counter.source}"
     announced = [tag for tag in tags if _matches(tag.tag, rules.total_steps_tags)]
     if announced and announced[0].last_value is not None and announced[0].last_value >= 1:
         return int(announced[0].last_value), f"announced as {announced[0].tag}"
     return None, ""
 
 
-def _updates(store: MetricStore | None, rules: FrameworkFacts, tags: tuple[TagSummary, ...]) -> Updates:
-    """Count rows: executed where a tag of executed_tags has a point, effective where gradient and lr are above 0."""
+def _updates(
+    store: MetricStore | None, rules: FrameworkFacts, tags: tuple[TagSummary, ...], counted: int | None
+) -> Updates:
+    """Count rows: executed where a tag of executed_tags has a point, effective where gradient and lr are above 0.
+
+    `counted`: executed updates by the trainer's own counter, where that is the framework's best witness.
+    """
     lr = _pick(tags, rules.lr_tags)
     grad = _pick(tags, rules.grad_norm_tags)
     signals = [tag for tag in tags if _matches(tag.tag, rules.signal_tags)]
+    dead = [tag for tag in tags if _matches(tag.tag, rules.dead_signal_tags)]
     executed_tags = [tag for tag in tags if _matches(tag.tag, rules.executed_tags)]
-    executed: int | None = None
-    effective: int | None = None
+    executed, effective = counted, None
     if store is not None and rules.counts_updates_by == "metric-rows":
         executed = _distinct_steps(store, executed_tags)
+        if not executed and not rules.rows_are_complete:
+            executed = None
     if store is not None and grad is not None and lr is not None:
         effective = _both_positive(store, grad, lr)
-    elif store is not None and grad is not None and rules.counts_updates_by == "metric-rows":
+    elif store is not None and grad is not None and rules.counts_updates_by != "probe":
         effective = sum(1 for point in _points(store, grad) if point.value > 0)
     if executed is not None and effective is not None:
         effective = min(executed, effective)
     return Updates(
         executed=executed, effective=effective,
         lr_seen=lr is not None, lr_positive=_positive(lr), grad_seen=grad is not None,
-        grad_positive=_positive(grad), signal_seen=bool(signals),
-        signal_positive=any(_positive(tag, above=rules.signal_floor) for tag in signals),
+        grad_positive=_positive(grad), signal_seen=bool(signals or dead),
+        signal_positive=any(tag.min_finite is not None and tag.min_finite < 1 for tag in dead) if dead else any(
+            _positive(tag, above=rules.signal_floor) for tag in signals),
     )
 
 
@@ -279,6 +334,8 @@ def _weights(record: RunRecord) -> WeightsSeen:
         last_step=facts.get("last_step"),
         steps=tuple(sorted({item["step"] for item in items
                             if isinstance(item.get("step"), int) and item.get("status") != "damaged"})),
+        last_epoch=max((item["epoch"] for item in items
+                        if isinstance(item.get("epoch"), int) and item.get("status") != "damaged"), default=None),
         nonfinite=tuple(f"{item.get('path')}: {name}" for item in items for name in item.get("nonfinite", [])),
         newest_damage=f"{newest.get('path')}: {'; '.join(newest.get('problems', []))}"
         if newest.get("status") == "damaged" else None,

@@ -112,6 +112,8 @@ def witnesses(seen: Observation) -> list[tuple[WitnessKind, str, int | None, int
     if seen.train_loss or seen.updates.executed:
         source = ", ".join(tag.tag for tag in seen.train_loss) or "metric rows"
         found.append((WitnessKind.METRICS, source, seen.updates.executed, seen.steps.last))
+    if seen.counter is not None and seen.counter.executed:
+        found.append((WitnessKind.COUNTER, seen.counter.source, seen.counter.executed, seen.counter.step))
     if seen.probe.steps:
         found.append((WitnessKind.PROBE, "optimizer post-step hook", seen.probe.steps, None))
     if seen.weights.learnt:
@@ -119,9 +121,17 @@ def witnesses(seen: Observation) -> list[tuple[WitnessKind, str, int | None, int
     return found
 
 
+def _one_file(seen: Observation) -> bool:
+    """Whether all metrics stand in the file that holds the counter: one source, not two."""
+    sources = seen.record.fact("sources", "sources", []) or []
+    return all(source.get("counter") for source in sources if source.get("points"))
+
+
 def _confidence(seen: Observation, decision: Decision) -> Confidence:
     """High with two independent witnesses, one of them weights or probe; medium with metrics and another; else low."""
     kinds = {kind for kind, *_ in witnesses(seen)}
+    if kinds == {WitnessKind.METRICS, WitnessKind.COUNTER} and _one_file(seen):
+        kinds = {WitnessKind.COUNTER}
     strong = kinds & {WitnessKind.PROBE, WitnessKind.WEIGHTS}
     if decision is Decision.NO_GO:
         ended = seen.record.last("attempt-ended") is not None or seen.record.last("attempt-started") is None

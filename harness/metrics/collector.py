@@ -15,22 +15,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.metrics.csv import CsvReader, looks_like_csv_metrics
 from harness.metrics.discovery import Candidate, Found, kind_of, read_tail, walk
 from harness.metrics.jsonl import JsonlReader, looks_like_metrics
-from harness.metrics.model import EventColumns, RestartMarker, SourceProblem
+from harness.metrics.model import Counter, EventColumns, RestartMarker, SourceProblem
 from harness.metrics.ownership import Holder, Ownership, writer_in_name
 from harness.metrics.tensorboard import TensorBoardReader
+from harness.metrics.trainer_state import History, TrainerStateReader, output_directory
 from harness.record.store import MetricStore
 from harness.record.vocabulary import Phase, Standing
 
 CLOCK_SLACK_S = 600.0
 """An event may be this much older than the launch: clocks of two machines differ by minutes."""
 _WALK_GAP_S = 1.0
-_WALK_COST_FACTOR = 50
+_WALK_COST_FACTOR = 200
 _MAX_LOOKS = 50
 """So often the writer of a file is looked for."""
 _MAX_RESTARTS = 100
 """So often a file that is rewritten is read again from its start."""
+_LOOKS = {"jsonl": looks_like_metrics, "csv": looks_like_csv_metrics}
+"""Kinds whose name promises little: whether the content is metrics."""
+_STATE = "trainer_state"
 _EVAL_STEM = re.compile(r"^(eval|val|valid|validation|test)([_.-]|$)")
 
 
@@ -58,6 +63,8 @@ class SourceFact:
     """"own", "foreign" or "unknown"."""
     still_there: bool
     problems: tuple[SourceProblem, ...]
+    counter: Counter | None = None
+    """The trainer's own count of steps, where the source holds one and was written by this run."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready mapping."""
@@ -80,7 +87,7 @@ class Latest:
 class _Tracked:
     """One file that is being read."""
 
-    reader: TensorBoardReader | JsonlReader
+    reader: TensorBoardReader | JsonlReader | CsvReader | TrainerStateReader
     run: str
     shared: bool
     """Whether its directory held metric files before the launch."""
@@ -94,13 +101,18 @@ class _Tracked:
     last_wall_time: float | None = None
 
 
-def phase_rule(eval_tag_patterns: Iterable[str]) -> Callable[[str, str], Phase]:
+def phase_rule(
+    eval_tag_patterns: Iterable[str], summary_tag_patterns: Iterable[str] = ()
+) -> Callable[[str, str], Phase]:
     """(run, tag) -> phase; a run directory named like an evaluation makes its tags evaluations (Keras:
     validation/)."""
     patterns = [re.compile(pattern) for pattern in eval_tag_patterns]
+    summaries = [re.compile(pattern) for pattern in summary_tag_patterns]
 
     def phase_of(run: str, tag: str) -> Phase:
         names = (tag, f"{run.rpartition('/')[2]}/{tag}")
+        if any(pattern.search(tag) for pattern in summaries):
+            return Phase.SUMMARY
         return Phase.EVAL if any(p.search(name) for p in patterns for name in names) else Phase.TRAIN
 
     return phase_of
@@ -116,17 +128,20 @@ class MetricCollector:
         roots: Sequence[Path],
         *,
         eval_tag_patterns: Iterable[str] = (),
+        summary_tag_patterns: Iterable[str] = (),
         out_dir: Path | None = None,
         run_pids: Callable[[], Collection[int]] | None = None,
         attempt: int = 1,
+        resume_from: Path | None = None,
     ) -> None:
         """`roots`: directories (or files) that the run writes metrics to; they need not exist yet.
 
+        `resume_from`: a checkpoint, or a directory of them, whose trainer states the run may go on from.
         `out_dir`: what lies in it is the run's own. `run_pids`: living processes of the run, to see who
         writes a file; without it a file in a shared directory stays "unknown".
         """
         self.store = store
-        store.phase_of = phase_rule(eval_tag_patterns)
+        store.phase_of = phase_rule(eval_tag_patterns, summary_tag_patterns)
         self.attempt = attempt
         """Attempt that newly found files belong to; the owner raises it at a restart."""
         self.problems: list[SourceProblem] = []
@@ -145,6 +160,11 @@ class MetricCollector:
         self._ignored: set[tuple[str, int]] = set()
         self._seen_roots: set[Path] = set()
         self._next_walk = 0.0
+        self._launched_at = 0.0
+        self._resume_from = resume_from
+        self._resume_states: list[Path] = []
+        self._histories: dict[Path, History] = {}
+        self._state_sources: dict[Path, int] = {}
         for root in roots:
             self._add(root)
 
@@ -159,7 +179,14 @@ class MetricCollector:
 
     def inventory(self) -> list[Candidate]:
         """What is under the roots before the launch: its bytes will not count."""
-        return [candidate for root in self._roots for candidate in self._take_stock(root)]
+        found = [candidate for root in self._roots for candidate in self._take_stock(root)]
+        if self._resume_from is not None:
+            resumed = self._walk(self._resume_from.resolve())
+            self._resume_states = sorted(Path(item.path) for item in resumed if item.kind == _STATE)
+            for history in self._histories.values():
+                for path in self._resume_states:
+                    history.remember(path)
+        return found
 
     def _take_stock(self, root: Path) -> list[Candidate]:
         found = []
@@ -178,9 +205,20 @@ class MetricCollector:
             found.append(candidate)
             self._before[candidate.path] = candidate
             self._before_ids[candidate.device, candidate.inode] = candidate
-            if candidate.kind == "tensorboard" or looks_like_metrics(Path(candidate.path)):
-                self._shared.add(str(Path(candidate.path).parent))
+            path = Path(candidate.path)
+            if candidate.kind == _STATE:
+                self._history(output_directory(path)).remember(path)
+            looks = _LOOKS.get(candidate.kind)
+            if looks is None or looks(path):
+                self._shared.add(str(path.parent))
         return found
+
+    def _history(self, directory: Path) -> History:
+        if directory not in self._histories:
+            self._histories[directory] = history = History()
+            for path in self._resume_states:
+                history.remember(path)
+        return self._histories[directory]
 
     def add_root(self, root: Path) -> None:
         """A directory that turned out to be written to. What it holds now does not count."""
@@ -203,6 +241,7 @@ class MetricCollector:
         return self.sources(final=True)
 
     def _poll(self, now: float, launched_at: float, *, final: bool) -> int:
+        self._launched_at = launched_at
         with self.store.transaction():
             self._discover()
             count = 0
@@ -247,11 +286,13 @@ class MetricCollector:
             return
         if self._is_moved(item, identity):
             return
-        first_offset = self._first_offset(item, identity)
+        # A state is rewritten whole, and of one run with the same seed to the same length and end.
+        first_offset = 0 if item.kind == _STATE else self._first_offset(item, identity)
         if first_offset is None:
             return
-        if item.kind == "jsonl":
-            verdict = looks_like_metrics(Path(item.path))
+        looks = _LOOKS.get(item.kind)
+        if looks is not None:
+            verdict = looks(Path(item.path))
             if verdict is False:
                 self._ignored.add((item.path, item.inode))
             if not verdict:
@@ -291,15 +332,23 @@ class MetricCollector:
         return before.size if item.size > before.size else None
 
     def _track(self, root: Path, path: str, kind: str, first_offset: int) -> _Tracked:
-        make = TensorBoardReader if kind == "tensorboard" else JsonlReader
         shared = str(Path(path).parent) in self._shared and not self._is_in_out_dir(path)
         tracked = self._tracked[path] = _Tracked(
-            reader=make(Path(path), first_offset=first_offset),
+            reader=self._reader(Path(path), kind, first_offset),
             run=self._run_name(root, Path(path), kind),
             shared=shared,
             ownership="unknown" if shared else "own",
         )
         return tracked
+
+    def _reader(
+        self, path: Path, kind: str, first_offset: int
+    ) -> TensorBoardReader | JsonlReader | CsvReader | TrainerStateReader:
+        if kind == _STATE:
+            return TrainerStateReader(path, history=self._history(output_directory(path)))
+        if kind == "csv":
+            return CsvReader(path, first_offset=first_offset)
+        return (TensorBoardReader if kind == "tensorboard" else JsonlReader)(path, first_offset=first_offset)
 
     def _is_in_out_dir(self, path: str) -> bool:
         return self._out_dir is not None and Path(path).is_relative_to(self._out_dir)
@@ -313,7 +362,8 @@ class MetricCollector:
                 number += 1
                 prefix = f"{root.name}-{number}"
             self._prefixes[root] = prefix
-        inside = path.parent.relative_to(root).parts if path != root else ()
+        folder = output_directory(path) if kind == _STATE else path.parent
+        inside = folder.relative_to(root).parts if path != root and folder.is_relative_to(root) else ()
         stem = (path.stem,) if kind == "jsonl" and _EVAL_STEM.match(path.stem) else ()
         return "/".join(part for part in (self._prefixes[root], *inside, *stem) if part)
 
@@ -326,7 +376,7 @@ class MetricCollector:
         old = self._tracked.pop(path)
         self._closed.append(old)
         new = _Tracked(
-            reader=type(old.reader)(Path(path)),
+            reader=self._reader(Path(path), old.reader.kind, 0),
             run=old.run,
             shared=old.shared,
             ownership="unknown" if old.shared else "own",
@@ -353,6 +403,8 @@ class MetricCollector:
 
     def _register(self, tracked: _Tracked) -> int:
         reader = tracked.reader
+        if tracked.source is None and reader.kind == _STATE:
+            tracked.source = self._state_sources.get(output_directory(reader.path))
         if tracked.source is None:
             name = writer_in_name(reader.path.name) if reader.kind == "tensorboard" else None
             writer = f"{name.host}.{name.pid}" if name and name.pid is not None else reader.path.name
@@ -366,6 +418,8 @@ class MetricCollector:
                 inode=reader.identity[1] if reader.identity else None,
                 opened_at=reader.opened_at,
             )
+            if reader.kind == _STATE:
+                self._state_sources[output_directory(reader.path)] = tracked.source
         return tracked.source
 
     def _sort_out(
@@ -468,7 +522,15 @@ class MetricCollector:
             ownership=tracked.ownership,
             still_there=reader.path.exists() and tracked not in self._closed,
             problems=tuple(reader.problems(final=final)),
+            counter=self._counter(tracked),
         )
+
+    def _counter(self, tracked: _Tracked) -> Counter | None:
+        """A state that another process wrote, or that was copied in, counts nothing of this run."""
+        if not isinstance(tracked.reader, TrainerStateReader) or tracked.ownership == "foreign":
+            return None
+        is_stale = _modified_at(tracked.reader.path) < self._launched_at - CLOCK_SLACK_S
+        return None if is_stale else tracked.reader.counter
 
 
 def _modified_at(path: Path) -> float:

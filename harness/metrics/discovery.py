@@ -41,6 +41,10 @@ def kind_of(name: str) -> str | None:
     """The kind of source that a file's name promises, or None."""
     if "tfevents" in name:
         return "tensorboard"
+    if name == "trainer_state.json":
+        return "trainer_state"
+    if name.endswith(".csv"):
+        return "csv"
     if name.endswith(".jsonl") and name not in _NOT_METRICS_NAMES and not name.startswith(_NOT_METRICS):
         return "jsonl"
     return None

@@ -9,13 +9,28 @@ from typing import NamedTuple, Protocol
 
 from harness.record.store import EventColumns
 
-__all__ = ["EventColumns", "RestartMarker", "SourceProblem", "SourceReader"]
+__all__ = ["Counter", "EventColumns", "RestartMarker", "SourceProblem", "SourceReader"]
 
 
 class RestartMarker(NamedTuple):
     """The writer says that it starts again at `step`: what it wrote before at or above it is void."""
 
     step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """A trainer's own count of its steps, as a file of it says. Steps are completed ones."""
+
+    step: int
+    resumed_at: int
+    """Where this run began: 0, or the step of the checkpoint that it resumed from."""
+    planned: int | None
+    """The total that the trainer itself resolved."""
+    epoch: float | None
+    planned_epochs: float | None
+    is_final: bool
+    """Whether the file is the trainer's last word, and not a checkpoint's copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +51,7 @@ class SourceReader(Protocol):
 
     path: Path
     kind: str
-    """"tensorboard" or "jsonl"."""
+    """"tensorboard", "jsonl", "csv" or "trainer_state"."""
     first_offset: int
     """Where counting begins: the bytes before it were there before the launch."""
     bytes_read: int

@@ -10,7 +10,7 @@ from harness.command.parse import parse_command
 from harness.errors import ConfigError
 from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.registry import detect
-from harness.frameworks.torch import imported_packages
+from harness.frameworks.source import read_module
 from harness.spec import RunSpec
 
 
@@ -53,7 +53,7 @@ def test_framework_option_decides(tmp_path: Path) -> None:
     command = parse_command("python t.py", tmp_path)
     adapter, reason = detect(command, spec_of(tmp_path, framework="torch"))
     assert (adapter.name, reason) == ("torch", "--framework")
-    with pytest.raises(ConfigError, match="areno, torch"):
+    with pytest.raises(ConfigError, match="areno, trl, transformers, lightning, keras, jax, torch"):
         detect(command, spec_of(tmp_path, framework="no-such"))
 
 
@@ -65,8 +65,8 @@ def test_hostile_source_is_no_framework(tmp_path: Path) -> None:
         ("latin.py", b"\xff\xfe"),
     ):
         (tmp_path / name).write_bytes(source)
-        assert imported_packages(tmp_path / name) == frozenset()
-    assert imported_packages(tmp_path / "none.py") == frozenset()
+        assert read_module(tmp_path / name) is None
+    assert read_module(tmp_path / "none.py") is None
 
 
 def test_facts_come_from_flags(tmp_path: Path) -> None:

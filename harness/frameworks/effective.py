@@ -1,0 +1,142 @@
+"""The settings that a trainer really used, from the files in which trainers write them down."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.frameworks.base import EffectiveValue, Written
+from harness.frameworks.settings import read_config
+
+MAX_BYTES = 4 << 20
+MAX_VALUES = 2000
+MAX_ENTRIES = 20_000
+MAX_DEPTH = 6
+_ARGS_TAG = "args/text_summary"
+_MAX_RECORDS = 200
+_NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules", ".venv", "site-packages", "wandb"})
+
+
+def find_written(roots: Iterable[str | Path], names: Iterable[str], written: Written) -> list[Path]:
+    """Files of these names (a leading `*` is a prefix that may be anything) that the run wrote, newest first."""
+    wanted = tuple(names)
+    found: set[Path] = set()
+    for root in dict.fromkeys(Path(root) for root in roots):
+        for path in _files(root):
+            fits = any(
+                path.name.startswith(name[:-1]) if name.endswith("*") else path.name == name for name in wanted
+            )
+            if fits and written(path):
+                found.add(path)
+    return sorted(found, key=lambda path: (-_time(path), str(path)))
+
+
+def _time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _files(root: Path) -> Iterator[Path]:
+    waiting, left = [(root, 0)], MAX_ENTRIES
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for entry in entries:
+            left -= 1
+            if left < 0:
+                return
+            if entry.is_dir() and not entry.is_symlink():
+                if depth < MAX_DEPTH and entry.name not in _NOT_ENTERED:
+                    waiting.append((entry, depth + 1))
+            elif entry.is_file():
+                yield entry
+
+
+def config_values(path: Path) -> dict[str, EffectiveValue]:
+    """The scalars of a YAML, JSON or TOML file under dotted keys."""
+    return values_of(read_config(path), str(path))
+
+
+def values_of(document: Any, source: str) -> dict[str, EffectiveValue]:
+    """The scalars of nested mappings under dotted keys."""
+    found: dict[str, EffectiveValue] = {}
+    for key, value in _scalars(document):
+        if len(found) >= MAX_VALUES:
+            break
+        found[key] = EffectiveValue(value=value, source=source)
+    return found
+
+
+def _scalars(node: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping) and depth < 10:
+        for key, value in node.items():
+            yield from _scalars(value, f"{path}.{key}" if path else str(key), depth + 1)
+    elif path and (node is None or isinstance(node, str | int | float | bool)):
+        yield path, node
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file with bare NaN allowed; empty for what cannot be read."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return {}
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def event_file_arguments(path: Path) -> dict[str, EffectiveValue]:
+    """TrainingArguments as Transformers writes them into its event file: JSON text under `args/text_summary`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+    except OSError:
+        return {}
+    for record in _records(data):
+        if _ARGS_TAG.encode() not in record:
+            continue
+        text = _text_of(record)
+        if text is None:
+            continue
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        return values_of(document, str(path))
+    return {}
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Records of an event file: length, its checksum, data, its checksum; reading metrics compares checksums."""
+    position = 0
+    for _ in range(_MAX_RECORDS):
+        if position + 12 > len(data):
+            return
+        (length,) = struct.unpack_from("<Q", data, position)
+        end = position + 12 + length
+        if end > len(data):
+            return
+        yield data[position + 12 : end]
+        position = end + 4
+
+
+def _text_of(record: bytes) -> str | None:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    try:
+        event = Event.FromString(record)
+    except Exception:  # protobuf has its own errors, by implementation
+        return None
+    for value in event.summary.value:
+        if value.tag == _ARGS_TAG and value.tensor.string_val:
+            return str(value.tensor.string_val[0].decode("utf-8", "replace"))
+    return None

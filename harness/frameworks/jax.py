@@ -1,0 +1,51 @@
+"""JAX programs (Flax, Optax), of which a run is seen only through what it logs and saves.
+
+Their updates run inside compiled functions, so that no count of them can be had from outside. A logged gradient
+norm shows that the step with the gradient ran; that it was applied is shown by saved weights (safetensors).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.command import limits
+from harness.command.model import TrainingCommand
+from harness.frameworks.base import GRAD_NORM_TAG_PATTERNS, FrameworkFacts, Preparation
+from harness.frameworks.source import Program
+from harness.frameworks.torch import plain_facts
+from harness.spec import RunSpec
+
+PACKAGES = ("flax", "optax", "jax")
+WORKDIR_FLAGS = ("workdir", "work-dir", "logdir", "output-dir")
+
+
+class JaxAdapter:
+    """A program that imports flax, optax or jax."""
+
+    name = "jax"
+
+    def recognise(self, command: TrainingCommand, program: Program) -> str | None:
+        """By imports; an optimizer library says more than jax itself."""
+        for package in PACKAGES:
+            module = program.importer(package)
+            if module is not None:
+                return f"{program.where(module)} imports {package}"
+        return None
+
+    def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
+        """Nothing is added."""
+        return Preparation()
+
+    def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
+        """As for plain PyTorch, without its probe."""
+        facts = plain_facts(self.name, command, spec, reason)
+        work = tuple(map(str, limits.directories(command, spec.workdir, WORKDIR_FLAGS)))
+        return replace(
+            facts,
+            counts_updates_by="metric-rows",
+            executed_tags=GRAD_NORM_TAG_PATTERNS,
+            rows_are_complete=False,
+            probe_applies=False,
+            metric_roots=tuple(dict.fromkeys((*facts.metric_roots, *work))),
+            checkpoint_roots=tuple(dict.fromkeys((*facts.checkpoint_roots, *work))),
+        )

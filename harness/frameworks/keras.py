@@ -1,0 +1,82 @@
+"""Keras 3 (and tf.keras), read off its 3.15 release and checked against real runs of it on torch.
+
+CSVLogger and the TensorBoard callback log once an epoch and count epochs from 0; nothing that they write counts
+steps. On torch its optimizers are its own classes, which torch's hooks do not see.
+"""
+
+from __future__ import annotations
+
+from harness.command import limits
+from harness.command.model import TrainingCommand
+from harness.frameworks.base import FrameworkFacts, Preparation
+from harness.frameworks.settings import Settings
+from harness.frameworks.source import Program
+from harness.frameworks.torch import plain_facts
+from harness.spec import RunSpec
+
+PACKAGES = ("keras", "tf_keras", "tensorflow.keras")
+EPOCH_NAMES = ("epochs", "num_epochs", "max_epochs", "n_epochs")
+LOSS_TAGS = (r"^(epoch_|batch_)?loss$", r"^val_loss$", r"^evaluation_loss_vs_iterations$")
+LR_TAGS = (r"^(epoch_)?(lr|learning_rate)$",)
+EVAL_TAGS = (r"^val_", r"^(validation|evaluation)[/_]")
+
+
+class KerasAdapter:
+    """A program that imports Keras."""
+
+    name = "keras"
+
+    def recognise(self, command: TrainingCommand, program: Program) -> str | None:
+        """By imports, those through tensorflow too."""
+        module = program.importer(*PACKAGES)
+        if module is not None:
+            return f"{program.where(module)} imports keras"
+        used = program.user(("tensorflow",), ("keras",))
+        return f"{program.where(used[0])} uses tensorflow.keras" if used else None
+
+    def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
+        """Nothing is added: Keras reads no flags."""
+        return Preparation()
+
+    def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
+        """Epochs from flags, config or the literal of fit(); files from the callbacks' literals."""
+        settings = Settings(command, spec.workdir, constructors=("fit",))
+        epochs = settings.first(EPOCH_NAMES)
+        facts = plain_facts(self.name, command, spec, reason)
+        return FrameworkFacts(
+            name=self.name,
+            reason=reason,
+            step_base=0,
+            step_unit="epoch",
+            loss_tags=LOSS_TAGS,
+            lr_tags=LR_TAGS,
+            eval_tags=EVAL_TAGS,
+            target_epochs=epochs.whole,
+            target_epochs_source=epochs.source,
+            metric_roots=tuple(dict.fromkeys((*_written_to(spec, settings), *facts.metric_roots))),
+            checkpoint_roots=tuple(dict.fromkeys((*_saved_to(spec, settings), *facts.checkpoint_roots))),
+            checkpoint_asked=facts.checkpoint_asked,
+            resume_from=facts.resume_from,
+        )
+
+
+def _written_to(spec: RunSpec, settings: Settings) -> list[str]:
+    """The file of CSVLogger, the directory of TensorBoard, and those that output flags name."""
+    found = [str(spec.metrics_dir)] if spec.metrics_dir else []
+    for name, keyword in (("CSVLogger", "filename"), ("TensorBoard", "log_dir")):
+        for call in settings.program.calls(name):
+            value = call.literals.get(keyword, call.args[0] if call.args else None)
+            found += [str(spec.workdir / value)] if isinstance(value, str) else []
+    for flags in (limits.OUTPUT_DIR_FLAGS, limits.METRIC_DIR_FLAGS):
+        found += map(str, limits.directories(settings.command, spec.workdir, flags))
+    return found
+
+
+def _saved_to(spec: RunSpec, settings: Settings) -> list[str]:
+    """The directory of ModelCheckpoint's file, before any `{epoch}` in it."""
+    found = []
+    for call in settings.program.calls("ModelCheckpoint"):
+        value = call.literals.get("filepath", call.args[0] if call.args else None)
+        if isinstance(value, str):
+            found.append(str((spec.workdir / value.partition("{")[0]).parent))
+    return found

@@ -1,0 +1,89 @@
+"""TRL: trainers on top of Transformers', read off its 1.16 release and checked against real runs of it.
+
+Its reward_std is that of a whole batch; whether rewards differ within a group, which is what a group-relative
+algorithm learns from, is told by frac_reward_zero_std.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness.command.model import TrainingCommand
+from harness.frameworks.settings import Settings
+from harness.frameworks.source import Program
+from harness.frameworks.transformers import CONSTRUCTORS, TransformersAdapter
+
+KINDS = {
+    "sft": "sft", "dpo": "dpo", "grpo": "rollout", "rloo": "rollout", "ppo": "rollout", "gspo": "rollout",
+    "online_dpo": "rollout", "kto": "dpo", "orpo": "dpo", "cpo": "dpo", "reward": "other", "gkd": "other",
+    "bco": "dpo", "nash_md": "rollout", "xpo": "rollout", "prm": "other",
+}  # fmt: skip
+"""{algorithm: kind}; a trainer's class is the name followed by `Trainer` or `Config`."""
+TRAINER_SUFFIXES = ("Trainer", "Config")
+PARSER = "TrlParser"
+_NOT_ALGORITHMS = frozenset({"ModelConfig"})
+
+
+def _classes(algorithm: str) -> tuple[str, ...]:
+    stem = {"reward": "Reward", "nash_md": "NashMD", "online_dpo": "OnlineDPO"}.get(algorithm, algorithm.upper())
+    return tuple(f"{stem}{suffix}" for suffix in TRAINER_SUFFIXES)
+
+
+_CLASS_NAMES = tuple(name for algorithm in KINDS for name in _classes(algorithm))
+
+
+class TrlAdapter(TransformersAdapter):
+    """A program around one of TRL's trainers, or its command line."""
+
+    name = "trl"
+    constructors = (*_CLASS_NAMES, *CONSTRUCTORS)
+    logging_steps = 10
+    parsers = ("HfArgumentParser", PARSER)
+
+    def recognise(self, command: TrainingCommand, program: Program) -> str | None:
+        """By `trl ...`, or by a trainer of it in the source."""
+        found = _cli_words(command)
+        if found is not None:
+            return f"`{' '.join(['trl', *found[:1]])}` is TRL's command line"
+        names = (*_CLASS_NAMES, PARSER)
+        used = program.user(("trl",), names)
+        if used is not None:
+            return f"{program.where(used[0])} uses trl.{used[1]}"
+        return None
+
+    def algorithm(self, command: TrainingCommand, settings: Settings) -> tuple[str | None, str]:
+        """By the command's subcommand, else by the trainer's class; None where several are used."""
+        found = _cli_words(command)
+        name = found[0] if found else None
+        if name is None:
+            names = settings.program.names("trl") - _NOT_ALGORITHMS
+            used = {known for known in KINDS for cls in _classes(known) if cls in names}
+            name = used.pop() if len(used) == 1 else None
+        return name, KINDS.get(name or "", "other")
+
+    def signals(self, kind: str) -> dict[str, Any]:
+        """Groups whose rewards are all equal teach nothing."""
+        if kind != "rollout":
+            return {}
+        return {
+            "signal_tags": (r"^(train/)?reward_std$",),
+            "signal_floor": 1e-6,
+            "dead_signal_tags": (r"^(train/)?frac_reward_zero_std$",),
+        }
+
+    def takes_flags_by_itself(self, command: TrainingCommand) -> bool:
+        """`trl sft` and its like read every field of their configuration as a flag, beside --config too."""
+        return _cli_words(command) is not None
+
+
+def _cli_words(command: TrainingCommand) -> tuple[str, ...] | None:
+    """The words behind `trl` or `python -m trl...`."""
+    if command.module in ("trl", "trl.cli"):
+        return command.script_args
+    if command.module is not None and command.module.startswith("trl.scripts."):
+        return (command.module.rpartition(".")[2], *command.script_args)
+    start = len(command.argv) - len(command.script_args)
+    if command.module is None and command.entrypoint is None and start and Path(command.argv[start - 1]).name == "trl":
+        return command.script_args
+    return None

@@ -1,0 +1,32 @@
+"""Keras 3 on torch, logging with CSVLogger and saving with ModelCheckpoint."""
+
+import argparse
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--lr", type=float, default=0.01)
+    options = parser.parse_args()
+    keras.utils.set_random_seed(0)
+    os.makedirs("keras-out", exist_ok=True)  # noqa: PTH103
+    inputs = np.random.randn(64, 8).astype("float32")
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(options.lr), "mse")
+    model.fit(
+        inputs, inputs.sum(1, keepdims=True), epochs=options.epochs, batch_size=16, validation_split=0.25, verbose=2,
+        callbacks=[
+            keras.callbacks.CSVLogger("keras-out/log.csv"),
+            keras.callbacks.ModelCheckpoint("keras-out/e{epoch:02d}.keras"),
+        ],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A Lightning module and its data, used by both Lightning programs."""
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Regression(L.LightningModule):
+    """A linear regression."""
+
+    def __init__(self, lr: float = 0.01):
+        super().__init__()
+        self.save_hyperparameters()
+        self.layer = torch.nn.Linear(8, 1)
+
+    def _loss(self, batch):
+        inputs, targets = batch
+        return torch.nn.functional.mse_loss(self.layer(inputs), targets)
+
+    def training_step(self, batch, index):
+        loss = self._loss(batch)
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self._loss(batch))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), self.hparams.lr)
+
+
+class Sums(L.LightningDataModule):
+    """The sum of eight numbers."""
+
+    def __init__(self, batch_size: int = 8):
+        super().__init__()
+        self.batch_size = batch_size
+        inputs = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
+        self.data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+    def train_dataloader(self):
+        return DataLoader(self.data, batch_size=self.batch_size)
+
+    def val_dataloader(self):
+        return DataLoader(self.data, batch_size=self.batch_size)
