@@ -141,11 +141,16 @@ class HarnessSession:
             accepted.add("CONDITIONAL")
         return self.report["decision"] in accepted
 
-    def refuse_without_source(self, items: list[pytest.Item]) -> None:
-        """UsageError when acceptance tests are selected and nothing says what to judge."""
-        if self.is_worker or self.config.option.collectonly or self.resolve() is not None:
-            return
-        if any("real_run" in getattr(item, "fixturenames", ()) for item in items):
+    def collected(self, items: list[pytest.Item]) -> None:
+        """UsageError when acceptance tests are selected and nothing says what to judge.
+
+        pytest-timeout's limit is for tests: the run has --run-timeout, so its fixture is left out of the count.
+        """
+        acceptance = [item for item in items if "real_run" in getattr(item, "fixturenames", ())]
+        if self.config.pluginmanager.hasplugin("timeout"):
+            for item in acceptance:
+                item.add_marker(pytest.mark.timeout(func_only=True))
+        if acceptance and not (self.is_worker or self.config.option.collectonly or self.resolve()):
             raise pytest.UsageError(NO_SOURCE)
 
     def render(self, terminal: pytest.TerminalReporter) -> None:

@@ -72,6 +72,13 @@ def test_run_option_judges_a_run_that_is_there(project: Project) -> None:
     assert {path: path.stat().st_mtime_ns for path in project.out_dir.rglob("*")} == before
 
 
+def test_timeout_of_a_test_does_not_cut_the_run(project: Project) -> None:
+    """pytest-timeout counts the test, not the training run in its fixture."""
+    done = project.run("--train-cmd", project.toy("--sleep", "0.2"), "--timeout", "2")
+    assert done.returncode == 0, done.stdout
+    assert project.report()["training_duration_seconds"] > 3
+
+
 def test_other_plugins_disturb_nothing(project: Project) -> None:
     """pytest-timeout, pytest-rerunfailures and xdist beside it: one launch, the same verdict, reruns or not."""
     done = project.run("--train-cmd", project.toy(), "-n2", "--timeout", "60", "--reruns", "2")
