@@ -28,7 +28,22 @@ def _parser() -> argparse.ArgumentParser:
     metrics.add_argument("--metric", action="append", default=[], metavar="TAG", help="a series to print (repeatable)")
     metrics.add_argument("--last", type=_count, default=None, metavar="N", help="only the last N points of each series")
     metrics.set_defaults(function=_metrics)
+    _add_command(commands)
     return parser
+
+
+def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("command", help="a training command checked and overridden, without launching it")
+    command.add_argument("train_cmd", metavar="CMD", help="the training command, as one quoted argument")
+    command.add_argument("--hp", action="append", default=[], metavar="KEY=VALUE", help="an override (repeatable)")
+    command.add_argument("--hp-flag", action="append", default=[], metavar="KEY=--flag", help="which flag KEY is")
+    command.add_argument("--max-steps", type=_count, default=None, metavar="N", help="cap on the run's steps")
+    command.add_argument("--max-epochs", type=_count, default=None, metavar="N", help="cap on the run's epochs")
+    command.add_argument("--out-dir", type=Path, default=None, metavar="DIR",
+                         help="where a rewritten config is put; without it nothing is written")
+    command.add_argument("--workdir", type=Path, default=Path(), metavar="DIR", help="working directory of the job")
+    command.add_argument("--framework", default=None, metavar="NAME", help="the trainer's framework")
+    command.set_defaults(function=_command)
 
 
 def _count(text: str) -> int:
@@ -48,6 +63,18 @@ def _metrics(arguments: argparse.Namespace) -> dict[str, Any]:
     from harness.metrics.command import metrics_report
 
     return metrics_report(arguments.path, arguments.metric, arguments.last)
+
+
+def _command(arguments: argparse.Namespace) -> dict[str, Any]:
+    from harness.spec import RunSpec
+    from harness.supervise.preview import preview
+
+    out_dir = arguments.out_dir
+    spec = RunSpec(
+        train_cmd=arguments.train_cmd, out_dir=(out_dir or Path("reports/train-run")).absolute(), run_id="preview",
+        workdir=arguments.workdir.absolute(), framework=arguments.framework, max_steps=arguments.max_steps,
+    )
+    return preview(spec, arguments.hp, arguments.hp_flag, max_epochs=arguments.max_epochs, write=out_dir is not None)
 
 
 def main(argv: list[str] | None = None) -> int:

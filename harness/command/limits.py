@@ -142,3 +142,27 @@ def resume_point(command: TrainingCommand, workdir: Path, save_dirs: Iterable[Pa
             return next(iter(save_dirs), None)
         return workdir / value
     return None
+
+
+EPOCH_FLAGS = (
+    "max-epochs",
+    "num-train-epochs",
+    "num-epochs",
+    "epochs",
+    "max-epoch",
+    "n-epochs",
+    "train-epochs",
+    "total-epochs",
+)
+
+
+def epoch_limit(command: TrainingCommand, names: Iterable[str] = EPOCH_FLAGS) -> tuple[float, str] | None:
+    """The number of epochs after which the command ends by itself, and the flag that says so."""
+    for flag, value in flag_values(command, names):
+        try:
+            epochs = float(value)
+        except ValueError:
+            continue
+        if epochs > 0:
+            return epochs, flag
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +53,20 @@ def module_file(module: str, roots: Sequence[Path]) -> Path | None:
     return None
 
 
+def is_console_script(path: Path) -> bool:
+    """Whether a program is a wrapper that an installer wrote: it imports one function and exits with it."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(4096)
+    except OSError:
+        return False
+    return path.suffix == "" and b"sys.exit(" in text and bool(re.search(rb"^from [\w.]+ import \w+", text, re.M))
+
+
 def entry_file(command: TrainingCommand, workdir: Path) -> Path | None:
     """The source of the program that trains, where it is a file of the project."""
     if command.entrypoint is not None:
-        return command.entrypoint
+        return None if is_console_script(command.entrypoint) else command.entrypoint
     return module_file(command.module, source_roots(command, workdir)) if command.module else None
 
 

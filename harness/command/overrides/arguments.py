@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -99,11 +100,11 @@ def set_flag(
     texts = value_words(flag, value)
     if not found:
         new = _flag_words(flag.names[0], texts)
-        return Change(words=(*words[:at], *new, *words[at:]), written=" ".join(new))
+        return Change(words=(*words[:at], *new, *words[at:]), written=shlex.join(new))
     index = found[-1]
     name, equals, _ = words[index].partition("=")
     stop = index + 1 if equals else _values_stop(words, index, flag)
-    before = " ".join(words[index:stop])
+    before = shlex.join(words[index:stop])
     if flag.kind == OPTIONAL_BOOL:
         name = flag.names[0] if normal(name).startswith("no_") and name not in flag.names else name
     if (equals and len(texts) == 1) or (name.startswith("--") and len(texts) == 1 and _needs_equals(texts[0])):
@@ -112,7 +113,7 @@ def set_flag(
         new = (name, *texts)
     if flag.kind == OPTIONAL_BOOL and stop == index + 1 and not equals and as_bool(value) and before == name:
         new = (name,)
-    return Change(words=(*words[:index], *new, *words[stop:]), written=" ".join(new), before=before)
+    return Change(words=(*words[:index], *new, *words[stop:]), written=shlex.join(new), before=before)
 
 
 def _values_stop(words: Words, index: int, flag: Flag) -> int:
@@ -153,7 +154,7 @@ def _set_switch(words: Words, flag: Flag, value: Typed, found: list[int], at: in
             return Change(words=words, written=old, before=old)
     kept = tuple(word for index, word in enumerate(words) if index not in found)
     place = found[-1] - len(found) + 1 if found else at
-    written = " ".join(new) or f"no {name}"
+    written = shlex.join(new) or f"no {name}"
     return Change(words=(*kept[:place], *new, *kept[place:]), written=written, before=before)
 
 

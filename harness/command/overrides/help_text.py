@@ -18,7 +18,11 @@ MAX_HELP_BYTES = 4 << 20
 _BOX = re.compile(r"^[\s│┃|*]*")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPEC = re.compile(r"--?[A-Za-z\[][\w.\[\]-]*")
-_TYPES = {"INTEGER": "int", "INT": "int", "FLOAT": "float", "TEXT": "str", "N": "int", "PATH": "str"}
+_COLUMN = re.compile(r"(INTEGER|FLOAT|TEXT|PATH|FILE|BOOLEAN|<\w+>|\[[\w.|<>=-]+\])(\s|$)")
+_TYPES = {
+    "<int>": "int", "<float>": "float", "<str>": "str", "<text>": "str",
+    "INTEGER": "int", "INT": "int", "N": "int", "FLOAT": "float", "TEXT": "str", "PATH": "str",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +107,14 @@ def _flag(line: str, following: str, source: str) -> Flag | None:
             off = name
         else:
             names.append(name)
-    if not metavar and rest:
-        # Where columns are narrow, click and typer put the metavar into a column of its own.
-        first = re.match(r"\s*(INTEGER|FLOAT|TEXT|PATH|FILE|\[[\w.|<>=-]+\])(\s|$)", rest)
-        metavar = first.group(1) if first else ""
+    # typer puts every spelling and the metavar into a column of its own.
+    for column in re.split(r"\s{2,}", rest.strip()) if rest else []:
+        if _SPEC.fullmatch(column.strip(",")):
+            names, off = (names, column) if column.startswith("--no") else ([*names, column.strip(",")], off)
+        elif not metavar and _COLUMN.match(column):
+            metavar = column.split()[0]
+        else:
+            break
     names = [*(n for n in names if n.startswith("--")), *(n for n in names if not n.startswith("--"))]
     if not names or names[0] in ("--help", "-h", "--version", "--helpfull", "--helpshort"):
         return None
@@ -119,6 +127,8 @@ def _flag(line: str, following: str, source: str) -> Flag | None:
 def _metavar(metavar: str) -> tuple[str, str, tuple[str, ...]]:
     """(kind, type, choices) of what stands behind a flag's name."""
     if not metavar:
+        return SWITCH, "bool", ()
+    if metavar == "<bool>":
         return SWITCH, "bool", ()
     if metavar[0] == "{" and "}" in metavar:
         return VALUE, "", tuple(part.strip() for part in metavar[1 : metavar.index("}")].split(","))

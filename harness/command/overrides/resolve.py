@@ -11,18 +11,26 @@ from harness.command.configs import ConfigRef, config_files
 from harness.command.interpreter import child_environment, interpreter_path
 from harness.command.launchers import ENVIRONMENT_MANAGERS
 from harness.command.model import Finding, TrainingCommand
+from harness.command.modules import is_console_script
 from harness.command.overrides import config_file, hydra, lightning_cli
 from harness.command.overrides.arguments import Change, active_subcommand, new_position, positions, set_flag
 from harness.command.overrides.conflicts import conflicts
 from harness.command.overrides.document import EditError
 from harness.command.overrides.help_text import parse_help, run_help
 from harness.command.overrides.lookup import by_name, flag_for, observed, reachable, unique
-from harness.command.overrides.model import Flag, FlagTable, Override, OverrideRequest, OverrideResult
+from harness.command.overrides.model import (
+    TEXT_BOOL,
+    Flag,
+    FlagTable,
+    Override,
+    OverrideRequest,
+    OverrideResult,
+)
 from harness.command.overrides.notes import launcher_notes, launcher_owner
 from harness.command.overrides.program import Program, read_program
 from harness.command.overrides.surface import surface_of, with_words
 from harness.command.overrides.synonyms import normal, setting_kind
-from harness.command.overrides.values import Typed, read_value
+from harness.command.overrides.values import Typed, as_bool, read_value
 from harness.record.files import write_text
 from harness.record.vocabulary import Reason
 
@@ -194,8 +202,8 @@ class _Session:
         how = f"injected as {change.written or flag.names[0]}"
         if change.before and change.before != change.written:
             how += f", was {change.before}"
-        if value.type != "bool" and flag.kind == "text-bool":
-            how += " (type=bool: only the empty text is false)"
+        if flag.kind == TEXT_BOOL and not as_bool(value):
+            how += ", as type=bool takes any other text for true"
         kind = flag.setting or setting_kind(flag.names[0])
         return Override(key=request.key, value=request.value, how=how, kind=kind, place=flag.names[0])
 
@@ -231,7 +239,8 @@ class _Session:
     def _help_commands(self) -> list[int]:
         """The leading words of a console program that name one of its commands: `train` of `areno train`."""
         command = self.surface.command
-        if command.entrypoint is not None or command.module is not None or not self.words:
+        console = command.entrypoint is None or is_console_script(command.entrypoint)
+        if not console or command.module is not None or not self.words:
             if self.program.lightning and self.words and self.words[0] in lightning_cli.SUBCOMMANDS:
                 return [0]
             return active_subcommand(self.words, self.program.flags)
