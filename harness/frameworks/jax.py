@@ -1,7 +1,8 @@
 """JAX programs (Flax, Optax), of which a run is seen only through what it logs and saves.
 
 Their updates run inside compiled functions, so that no count of them can be had from outside. A logged gradient
-norm shows that the step with the gradient ran; that it was applied is shown by saved weights (safetensors).
+norm shows that a step with a gradient ran; it counts as an update where the source applies one. Whether the
+weights really moved is shown by saved ones (safetensors).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from dataclasses import replace
 from harness.command import limits
 from harness.command.model import TrainingCommand
 from harness.frameworks.base import GRAD_NORM_TAG_PATTERNS, FrameworkFacts, Preparation
-from harness.frameworks.source import Program
+from harness.frameworks.source import Program, read_program
 from harness.frameworks.torch import plain_facts
 from harness.spec import RunSpec
 
 PACKAGES = ("flax", "optax", "jax")
+APPLYING = ("apply_updates", "apply_gradients", "incremental_update")
+"""Calls of optax and Flax that put an update into the parameters."""
 WORKDIR_FLAGS = ("workdir", "work-dir", "logdir", "output-dir")
 
 
@@ -39,11 +42,13 @@ class JaxAdapter:
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
         """As for plain PyTorch, without its probe."""
         facts = plain_facts(self.name, command, spec, reason)
+        program = read_program(command, spec.workdir)
+        applies = program.does_call(*APPLYING) or ("nnx" in program.names("flax") and program.does_call("update"))
         work = tuple(map(str, limits.directories(command, spec.workdir, WORKDIR_FLAGS)))
         return replace(
             facts,
             counts_updates_by="metric-rows",
-            executed_tags=GRAD_NORM_TAG_PATTERNS,
+            executed_tags=GRAD_NORM_TAG_PATTERNS if applies else (),
             rows_are_complete=False,
             probe_applies=False,
             metric_roots=tuple(dict.fromkeys((*facts.metric_roots, *work))),

@@ -50,6 +50,8 @@ class Module:
     calls: tuple[Call, ...]
     flags: dict[str, Any]
     """Command-line flags that it defines by literals, without dashes, `_` for `-`, and their literal defaults."""
+    called: frozenset[str] = frozenset()
+    """Last parts of everything that is called."""
     relative: tuple[tuple[int, str, frozenset[str]], ...] = ()
 
 
@@ -95,6 +97,10 @@ class Program:
                 call.name.endswith(s[1:]) if s.startswith("*") else call.name == s for s in suffixes
             )
         ]
+
+    def does_call(self, *names: str) -> bool:
+        """Whether something of that name is called in any file."""
+        return any(name in module.called for module in self.modules for name in names)
 
     def flags(self) -> dict[str, Any]:
         """Flags that the program defines by literals, with their defaults; UNKNOWN where none is literal."""
@@ -174,6 +180,7 @@ def read_module(path: Path) -> Module | None:
         attributes=frozenset(visitor.attributes),
         calls=tuple(visitor.calls),
         flags=visitor.flags,
+        called=frozenset(visitor.called),
         relative=tuple(visitor.relative),
     )
 
@@ -189,6 +196,7 @@ class _Visitor:
     attributes: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     flags: dict[str, Any] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
 
     def visit(self, tree: ast.AST) -> None:
         nodes = list(_walk(tree))
@@ -228,6 +236,7 @@ class _Visitor:
         name = _called(node.func)
         if name is None:
             return
+        self.called.add(name)
         literals = {item.arg: _literal(item.value) for item in node.keywords if item.arg is not None}
         if name in _FLAG_CALLS:
             default = literals.get("default", UNKNOWN)

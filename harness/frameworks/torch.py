@@ -5,6 +5,7 @@ The source is read, never run; see frameworks.source for which modules are follo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.command import limits
@@ -89,8 +90,8 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
     """What flags, config file and literal defaults say of any program, and where such programs write by default."""
     settings = Settings(command, spec.workdir)
     limit = limits.step_limit(command) or _stated_limit(settings)
-    save_dirs = limits.directories(command, spec.workdir, limits.SAVE_DIR_FLAGS)
-    output_dirs = limits.directories(command, spec.workdir, limits.OUTPUT_DIR_FLAGS)
+    save_dirs = _directories(settings, spec, limits.SAVE_DIR_FLAGS)
+    output_dirs = _directories(settings, spec, limits.OUTPUT_DIR_FLAGS)
     given = (spec.checkpoint_dir,) if spec.checkpoint_dir else ()
     checkpoint_roots = (*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
@@ -100,7 +101,7 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
         reason=reason,
         target_steps=limit[0] if limit else None,
         target_source=limit[1] if limit else "",
-        metric_roots=_absolute((*_metric_roots(command, spec, (*save_dirs, *output_dirs)), *hydra)),
+        metric_roots=_absolute((*_metric_roots(settings, spec, (*save_dirs, *output_dirs)), *hydra)),
         checkpoint_roots=_absolute((*checkpoint_roots, *hydra)),
         checkpoint_asked=bool(given or save_dirs),
         resume_from=str(resume) if resume else None,
@@ -121,9 +122,19 @@ def _hydra_directory(command: TrainingCommand, spec: RunSpec, settings: Settings
     return (spec.workdir / (given[-1] if given and "$" not in given[-1] else HYDRA_OUTPUT),)
 
 
-def _metric_roots(command: TrainingCommand, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:
+def _directories(settings: Settings, spec: RunSpec, names: Iterable[str]) -> tuple[Path, ...]:
+    """Directories that the flags name; else those of the config file, or the defaults of the program's own flags."""
+    names = tuple(names)
+    given = limits.directories(settings.command, spec.workdir, names)
+    if given:
+        return given
+    stated = [settings.get(name.replace("-", "_")).text for name in names]
+    return tuple(dict.fromkeys(spec.workdir / text for text in stated if text and not set("$:{") & set(text)))
+
+
+def _metric_roots(settings: Settings, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:
     given = (spec.metrics_dir,) if spec.metrics_dir else ()
-    named = (*given, *limits.directories(command, spec.workdir, limits.METRIC_DIR_FLAGS))
+    named = (*given, *_directories(settings, spec, limits.METRIC_DIR_FLAGS))
     if named:
         return named
     below_output = tuple(root / name for root in written_to for name in OUTPUT_METRIC_DIRS)

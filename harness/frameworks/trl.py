@@ -84,6 +84,6 @@ def _cli_words(command: TrainingCommand) -> tuple[str, ...] | None:
     if command.module is not None and command.module.startswith("trl.scripts."):
         return (command.module.rpartition(".")[2], *command.script_args)
     start = len(command.argv) - len(command.script_args)
-    if command.module is None and command.entrypoint is None and start and Path(command.argv[start - 1]).name == "trl":
+    if command.module is None and start and Path(command.argv[start - 1]).name == "trl":
         return command.script_args
     return None

@@ -115,9 +115,17 @@ def check_fresh(seen: Observation) -> Check:
 
 
 def _probe_confirms(seen: Observation) -> bool:
-    """Whether the trainer's counter says exactly what the probe counted inside the run's own processes."""
-    counter, probe = seen.counter, seen.probe
-    return counter is not None and probe.steps > 0 and counter.executed == probe.steps + probe.scaler_skips
+    """Whether the steps that the files tell are those that the probe counted inside the run's own processes."""
+    probe, completed = seen.probe.steps + seen.probe.scaler_skips, seen.steps.completed
+    if not seen.probe.steps:
+        return False
+    if seen.counter is not None:
+        return seen.counter.executed == probe
+    if completed is None or completed <= 0 or seen.steps.base is None:
+        return False
+    if seen.facts is not None and seen.facts.step_unit == "epoch":
+        return probe % completed == 0
+    return 0 <= probe - completed < max(seen.steps.cadence, 1)
 
 
 def _sources(seen: Observation) -> list[dict[str, Any]]:

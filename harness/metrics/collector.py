@@ -286,8 +286,7 @@ class MetricCollector:
             return
         if self._is_moved(item, identity):
             return
-        # A state is rewritten whole, and of one run with the same seed to the same length and end.
-        first_offset = 0 if item.kind == _STATE else self._first_offset(item, identity)
+        first_offset = 0 if self._is_rewritten(item) else self._first_offset(item, identity)
         if first_offset is None:
             return
         looks = _LOOKS.get(item.kind)
@@ -317,6 +316,11 @@ class MetricCollector:
                     tracked.reader.path = Path(item.path)
                 return True
         return False
+
+    def _is_rewritten(self, item: Found) -> bool:
+        """A state is written whole; so is a table of the same length: with the same seed a run writes the same."""
+        before = self._before.get(item.path)
+        return item.kind == _STATE or (item.kind == "csv" and before is not None and before.size == item.size)
 
     def _first_offset(self, item: Found, identity: tuple[int, int]) -> int | None:
         """Where the bytes that count begin; None where there are none."""

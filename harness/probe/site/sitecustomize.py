@@ -1,9 +1,10 @@
 """Start of the optimizer probe: the interpreter imports this file when its directory is on PYTHONPATH.
 
 With REAL_STEP_PROBE_DIR set to a directory it leaves an empty file `loaded` there, and waits for the program
-to import torch's optimizers, to which `_real_step_probe.py` beside it then listens. Without torch nothing
-else happens. A failure here never reaches the program; it is noted in the directory at most. The
-sitecustomize that the interpreter would have found without this one is run as well, with its own errors.
+to import torch's optimizers, to which `_real_step_probe.py` beside it then listens, or Keras', to which
+`_real_step_keras.py` does. Without them nothing else happens. A failure here never reaches the program; it is
+noted in the directory at most. The sitecustomize that the interpreter would have found without this one is run
+as well, with its own errors.
 
 Standard library only, Python 3.8 and later, no import of the harness: it runs in the trainer's interpreter.
 """
@@ -19,7 +20,13 @@ import time
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _RECORDER = "_real_step_probe"
-_WATCHED = ("torch.optim.optimizer", "torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
+_KERAS_RECORDER = "_real_step_keras"
+_WATCHED = {
+    "torch.optim.optimizer": _RECORDER,
+    "torch.amp.grad_scaler": _RECORDER,
+    "torch.cuda.amp.grad_scaler": _RECORDER,
+    "keras.src.optimizers.base_optimizer": _KERAS_RECORDER,
+}
 
 
 class _Finder:
@@ -28,7 +35,7 @@ class _Finder:
     def __init__(self, directory, started_at):
         self._directory = directory
         self._started_at = started_at
-        self._probe = None
+        self._probes = {}
 
     def find_spec(self, fullname, path=None, target=None):
         """The spec that the other finders give for a watched module, with a loader that reports back."""
@@ -59,17 +66,18 @@ class _Finder:
     def executed(self, module):
         """Install the probe in a watched module."""
         try:
-            if self._probe is None:
-                self._probe = _load_recorder().Probe(self._directory, self._started_at)
-            self._probe.install(module)
+            recorder = _WATCHED[module.__name__]
+            if recorder not in self._probes:
+                self._probes[recorder] = _load_recorder(recorder).Probe(self._directory, self._started_at)
+            self._probes[recorder].install(module)
         except Exception as error:
             _note(self._directory, f"cannot install in {module.__name__}: {error!r}")
 
 
-def _load_recorder():
+def _load_recorder(name):
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location(_RECORDER, os.path.join(_HERE, _RECORDER + ".py"))
+    spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, name + ".py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -5,8 +5,8 @@ import os
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
+import keras
+import numpy as np
 
 
 def main():
@@ -17,7 +17,8 @@ def main():
     keras.utils.set_random_seed(0)
     os.makedirs("keras-out", exist_ok=True)  # noqa: PTH103
     inputs = np.random.randn(64, 8).astype("float32")
-    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(1)])
+    layers = [keras.layers.Input((8,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
     model.compile(keras.optimizers.SGD(options.lr), "mse")
     model.fit(
         inputs, inputs.sum(1, keepdims=True), epochs=options.epochs, batch_size=16, validation_split=0.25, verbose=2,

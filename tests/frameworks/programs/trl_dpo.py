@@ -1,8 +1,8 @@
 """TRL's DPO; every field of its configurations is a flag."""
 
 from datasets import load_dataset
-from trl import DPOConfig, DPOTrainer, ModelConfig, ScriptArguments, TrlParser
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import DPOConfig, DPOTrainer, ModelConfig, ScriptArguments, TrlParser
 
 
 def main():
