@@ -14,7 +14,9 @@ SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 MAX_CONFIG_BYTES = 8 << 20
 _CONFIG_FLAG = re.compile(r"(^|[-_.])(config|cfg|conf|yaml|hparams|hyperparameters|recipe|experiment)s?([-_.]|$)")
 _OTHER_CONFIG_FLAGS = ("deepspeed", "c", "f", "fsdp_config")
-_NO_TRAINING_CONFIG = re.compile(r"(^|_)(tokenizer|model|logging|log|generation)_?config|config_?(out|output)")
+_NO_TRAINING_CONFIG = re.compile(
+    r"(^|_)(tokenizer|model|logging|log|generation|save|dump|print)_?config|config_?(out|output|name|dir)(_|$)"
+)
 _POSITIONAL_JSON = re.compile(r"config|cfg|conf|args|params|recipe", re.IGNORECASE)
 _UNSAID = "not a file that can be read"
 
@@ -78,10 +80,13 @@ def _config_words(words: tuple[str, ...], directory: Path) -> Iterator[ConfigRef
     previous = ""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
+        if "://" in word:
+            previous = word
+            continue
         if word.startswith("-") and equals and value.lower().endswith(SUFFIXES):
             if _names_config(name):
                 yield ConfigRef(path=directory / value, index=index, flag=name, given=value)
-        elif not word.startswith("-") and word.lower().endswith(SUFFIXES) and "://" not in word:
+        elif not word.startswith("-") and word.lower().endswith(SUFFIXES):
             if previous.startswith("-") and "=" not in previous:
                 if _names_config(previous):
                     yield ConfigRef(path=directory / word, index=index, flag=previous, given=word)
@@ -120,8 +125,9 @@ def config_problem(path: Path) -> ConfigProblem | None:
         return ConfigProblem(message=f"{_UNSAID} ({error.strerror})")
     except UnicodeDecodeError as error:
         return ConfigProblem(message=f"not UTF-8 at byte {error.start}")
-    except ValueError as error:
-        return ConfigProblem(message=f"{_UNSAID}: {error}")
+    except ValueError:
+        # Too large for a config: it may be data, and nothing is said about it.
+        return None
     return text_problem(text, path.suffix.lower())
 
 

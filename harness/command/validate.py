@@ -238,7 +238,6 @@ def _check_configs(command: TrainingCommand, workdir: Path) -> Iterator[Finding]
         if remote and not config.path.exists():
             message = f"{config.path} is not on this file system; {remote} may see it where it runs"
             yield Finding(code="config-elsewhere", message=message, refuses=False)
-        elif config.flag or config.path.exists():
-            yield _refusal(Reason.COMMAND_REFUSED, f"{message}; mend it, or check the path after {config.flag}")
         else:
-            yield _refusal(Reason.COMMAND_REFUSED, f"{message}; check the path against --workdir {workdir}")
+            remedy = "mend it" if config.path.exists() else f"check the path against --workdir {workdir}"
+            yield _refusal(Reason.COMMAND_REFUSED, f"{message}; {remedy}")

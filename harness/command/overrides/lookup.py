@@ -9,6 +9,8 @@ from harness.command.overrides.document import EditError
 from harness.command.overrides.model import SWITCH, VALUE, Flag
 from harness.command.overrides.synonyms import normal, synonyms
 
+OBSERVED = "the command"
+"""Place of a flag that only the command itself tells."""
 Match = Callable[[Flag, str], bool]
 
 
@@ -72,5 +74,5 @@ def observed(words: Words, known: Sequence[Flag]) -> list[Flag]:
         if not is_flag(word) or name in names or name.lstrip("-") == "":
             continue
         bare = not equals and (index + 1 >= end or is_flag(words[index + 1]))
-        found.append(Flag(names=(name,), kind=SWITCH if bare else VALUE, place="the command"))
+        found.append(Flag(names=(name,), kind=SWITCH if bare else VALUE, place=OBSERVED))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from harness.command.overrides.arguments import Change, active_subcommand, new_p
 from harness.command.overrides.conflicts import conflicts
 from harness.command.overrides.document import EditError
 from harness.command.overrides.help_text import parse_help, run_help
-from harness.command.overrides.lookup import by_name, flag_for, observed, reachable, unique
+from harness.command.overrides.lookup import OBSERVED, by_name, flag_for, observed, reachable, unique
 from harness.command.overrides.model import (
     TEXT_BOOL,
     Flag,
@@ -176,8 +177,9 @@ class _Session:
             documents = [document for _, document in self._documents()]
             known += lightning_cli.lightning_flags(self.program, documents)
         known = unique(known)
-        known = reachable(known, self.words, active_subcommand(self.words, known))
-        return known + observed(self.words, known)
+        words = (*self.surface.before, *self.words)
+        known = reachable(known, words, active_subcommand(words, known))
+        return known + observed(words, known)
 
     def _table_counts(self) -> bool:
         """An adapter's table is of use where its trainer's own parser reads the command line."""
@@ -187,13 +189,12 @@ class _Session:
     def _as_flag(self, request: OverrideRequest, value: Typed, flag: Flag) -> Override:
         self._not_overruled(flag)
         known = self._flags()
-        commands = active_subcommand(self.words, known)
         change = set_flag(
             self.words,
             flag,
             value,
-            at=new_position(self.words, flag, commands),
-            others=known,
+            at=self._new_position(flag, known),
+            others=[item for item in known if item.place != OBSERVED],
             abbreviates=self.program.abbreviates,
             ignore_before=lightning_cli.last_config(self.words) if self.program.lightning else 0,
         )
@@ -206,6 +207,15 @@ class _Session:
             how += ", as type=bool takes any other text for true"
         kind = flag.setting or setting_kind(flag.names[0])
         return Override(key=request.key, value=request.value, how=how, kind=kind, place=flag.names[0])
+
+    def _new_position(self, flag: Flag, known: list[Flag]) -> int:
+        """Where a new flag goes; the words that a shell script puts before its own arguments count, too."""
+        fixed = len(self.surface.before)
+        words = (*self.surface.before, *self.words)
+        at = new_position(words, flag, active_subcommand(words, known))
+        if at < fixed:
+            raise EditError(f"is {flag.names[0]}, which must come earlier in the line {self.surface.place}")
+        return at - fixed
 
     def _not_overruled(self, flag: Flag) -> None:
         if positions(self.surface.overruled_by, flag):
@@ -232,31 +242,31 @@ class _Session:
                 output = run_help(argv, self.directory, child)
                 self._help_problem = output.problem
                 self._help = parse_help(output.text, f"`{' '.join(argv[-3:])}`")
-                path = tuple(self.words[index] for index in self._help_commands())
-                self._help = [replace(flag, subcommand=path) for flag in self._help]
+                self._help = [replace(flag, subcommand=self._help_commands()) for flag in self._help]
         return self._help
 
-    def _help_commands(self) -> list[int]:
-        """The leading words of a console program that name one of its commands: `train` of `areno train`."""
+    def _help_commands(self) -> tuple[str, ...]:
+        """The leading words that name one of the program's commands: `train` of `areno train`."""
         command = self.surface.command
+        words = (*self.surface.before, *self.words)
         console = command.entrypoint is None or is_console_script(command.entrypoint)
-        if not console or command.module is not None or not self.words:
-            if self.program.lightning and self.words and self.words[0] in lightning_cli.SUBCOMMANDS:
-                return [0]
-            return active_subcommand(self.words, self.program.flags)
-        first = self.words[0]
-        return [0] if first.replace("-", "").replace("_", "").isalnum() and not first.startswith("-") else []
+        first = words[0] if words else "-"
+        if not console or command.module is not None:
+            if self.program.lightning and first in lightning_cli.SUBCOMMANDS:
+                return (first,)
+            return tuple(words[index] for index in active_subcommand(words, self.program.flags))
+        return (first,) if re.match(r"[A-Za-z][\w-]*$", first) else ()
 
     def _help_argv(self) -> tuple[str, ...]:
         """The words that make the program print its options; () where it must not be run for that."""
         if self.table.help_argv:
             return self.table.help_argv
         command, program = self.surface.command, self.program
-        if program.complete or (program.read and not program.reads_options):
+        missing = command.entrypoint is not None and not command.entrypoint.is_file()
+        if missing or program.complete or (program.read and not program.reads_options):
             return ()
-        words = tuple(self.words[index] for index in self._help_commands())
         start = self._program_words(command)
-        return (*start, *words, "--help") if start else ()
+        return (*start, *self._help_commands(), "--help") if start else ()
 
     def _program_words(self, command: TrainingCommand) -> tuple[str, ...]:
         """The program without the launchers that start more than one process of it."""

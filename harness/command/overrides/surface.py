@@ -21,6 +21,8 @@ class Surface:
     """The command of that program: the one inside a shell script, where there is one."""
     words: Words
     """Its arguments as far as they can be changed."""
+    before: Words = ()
+    """Arguments that a script gives before those that it was given itself."""
     overruled_by: Words = ()
     """Arguments that a script gives after those that it was given itself."""
     place: str = ""
@@ -44,9 +46,13 @@ def surface_of(command: TrainingCommand) -> Surface:
     place = f"{name}:{job.line.number}"
     if job.forwards:
         inner = [word.value for word in job.line.words]
-        after = next(inner[index + 1 :] for index, word in enumerate(inner) if word in FORWARDED)
+        at = next(index for index, word in enumerate(inner) if word in FORWARDED)
         return Surface(
-            command=job.command, words=command.script_args, overruled_by=tuple(after), place=place
+            command=job.command,
+            words=command.script_args,
+            before=tuple(inner[len(job.command.launcher_part) : at]),
+            overruled_by=tuple(inner[at + 1 :]),
+            place=place,
         )
     if job.path is None:
         return Surface(command=job.command, words=job.command.script_args, place=place, job=job)
