@@ -82,7 +82,7 @@ def _literal(value: Typed, before: str) -> str:
     if value.type == "str":
         text = str(value.data)
         literal = before[:1] == "'" and "'" not in text and text.isprintable()
-        return f"'{text}'" if literal else json.dumps(text, ensure_ascii=False)
+        return f"'{text}'" if literal else _basic(text)
     return json.dumps(value.data)
 
 
@@ -91,4 +91,11 @@ def _element(item: Any) -> str:
         raise EditError("cannot take null or a table inside a list")
     if isinstance(item, list):
         return "[" + ", ".join(_element(part) for part in item) + "]"
-    return float_text(repr(item)) if isinstance(item, float) else json.dumps(item, ensure_ascii=False)
+    if isinstance(item, str):
+        return _basic(item)
+    return float_text(repr(item)) if isinstance(item, float) else json.dumps(item)
+
+
+def _basic(text: str) -> str:
+    """A basic string; TOML wants DEL escaped, which JSON does not."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -128,11 +128,21 @@ def yaml_string(text: str, style: str | None) -> str:
     """Text that every YAML reader takes for text, in the quotes given, plain where that is safe."""
     printable = text.isprintable()
     if style == '"' or not printable:
-        return json.dumps(text, ensure_ascii=False)
+        return '"' + "".join(map(_escaped, text)) + '"'
     plain = _PLAIN.match(text) and text.lower() not in YAML_WORDS and not _FLOAT.match(text)
     if style == "'" or not plain or text in (".", "..") or re.match(r"0[xob]|\.[0-9in]", text, re.IGNORECASE):
         return "'" + text.replace("'", "''") + "'"
     return text
+
+
+def _escaped(character: str) -> str:
+    """A character inside a double-quoted YAML text."""
+    if character in '"\\':
+        return "\\" + character
+    code = ord(character)
+    if character.isprintable():
+        return character
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def json_text(typed: Typed) -> str:
