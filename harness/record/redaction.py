@@ -283,6 +283,32 @@ def _token(starts: str, characters: str, least: int, **more: Any) -> _Format:
     )
 
 
+_NAMED = (
+    "password passwd passphrase api_key api-key apikey secret_key access_key access_token auth_token client_secret "
+    "private_key"
+).split()
+_NAMED_VALUE = rb"[^\s'\",;&<>{}()\[\]\\]"
+
+
+def _named(separators: tuple[str, ...], accepts: Callable[[bytes], bool]) -> _Format:
+    """A value behind a name that only a secret has, as `api_key=...` or `"password": "..."`."""
+    names = [*_NAMED, *(name.upper() for name in _NAMED)]
+    starts = tuple((name + separator).encode() for name in names for separator in separators)
+    head = b"(?:" + b"|".join(re.escape(start) for start in starts) + b")['\"]?"
+    return _Format(
+        starts=starts, not_after=rb"(?!)", accepts=accepts, run=re.compile(_NAMED_VALUE + b"*"),
+        whole=re.compile(head + b"(" + _NAMED_VALUE + b"{6,})"), open=re.compile(head + _NAMED_VALUE + b"*"),
+    )
+
+
+def _is_no_plain_value(token: bytes) -> bool:
+    return not finder.is_plain(token.decode("utf-8", "replace")) and not token.startswith((b"/", b"./", b"$"))
+
+
+def _reads_like_a_secret(token: bytes) -> bool:
+    return _has_digit(token) and _is_no_plain_value(token) and len(token) >= 8
+
+
 _JWT_RUN = rb"[A-Za-z0-9_-]"
 _FORMATS = (
     # As published by Hugging Face, OpenAI, GitHub, GitLab, Slack and AWS, and in RFC 7519 and RFC 7468.
@@ -321,6 +347,8 @@ _FORMATS = (
         ),
         open=re.compile(rb"://[^\s/@\"'<>]{0,513}"),
     ),
+    _named(("=",), _is_no_plain_value),
+    _named((": ", "': '", '": "', "': ", '": '), _reads_like_a_secret),
     _Format(
         starts=(b"-----BEGIN ",),
         not_after=rb"(?!)",
@@ -340,13 +368,20 @@ _FORMATS = (
     ),
 )
 _BY_START = {start: form for form in _FORMATS for start in form.starts}
+_NAMES_IN_BYTES = tuple(name.encode() for name in _NAMED)
 _ANCHOR = re.compile(b"|".join(re.escape(start) for start in _BY_START))
+_ANCHOR_WITHOUT_NAMES = re.compile(
+    b"|".join(re.escape(start) for start in _BY_START if not start.lower().startswith(_NAMES_IN_BYTES))
+)
+"""Seven times as fast, for the usual output that holds none of the names."""
 _BEGINNINGS = {start[:size]: _BY_START[start] for start in _BY_START for size in range(1, len(start))}
 _LONGEST_START = max(map(len, _BY_START))
 
 
 def _anchors(data: bytes, position: int, before: bytes) -> Iterator[tuple[int, _Format]]:
-    for anchor in _ANCHOR.finditer(data, position):
+    lowered = data.lower()
+    named = any(name in lowered for name in _NAMES_IN_BYTES)
+    for anchor in (_ANCHOR if named else _ANCHOR_WITHOUT_NAMES).finditer(data, position):
         start = anchor.start()
         left = data[start - 1 : start] if start else before
         form = _BY_START[anchor.group()]

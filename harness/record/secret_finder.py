@@ -62,6 +62,8 @@ _TOKEN_OWNERS = _set(
     "slack modelscope ms ngc neptune comet clearml mlflow kaggle pypi npm azure aws gcp service deploy "
     "personal csrf jwt write read secret openai anthropic replicate"
 )
+_CERTAIN_ENDINGS = ("password", "passwd", "passphrase", "apikey")
+"""Words that others are written together with: PGPASSWORD, dbpasswd."""
 _SWITCHES = _set("use no has is require requires skip with enable disable")
 _TOKEN_KINDS = _set(
     "pad eos bos unk sep cls mask stop image img audio video start end special next prev previous first last "
@@ -107,6 +109,8 @@ def name_certainty(name: str) -> Certainty:
     if words[0] in _SWITCHES:
         return Certainty.SHAPE
     if _CERTAIN_WORDS.intersection(words) or _CERTAIN_PAIRS & pairs:
+        return Certainty.CERTAIN
+    if any(word.endswith(_CERTAIN_ENDINGS) for word in words):
         return Certainty.CERTAIN
     if words[-1] == "token":
         return _token_certainty(words)
