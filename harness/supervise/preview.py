@@ -4,137 +4,43 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
-from harness.command.bare import complete_bare_script
 from harness.command.configs import config_files
-from harness.command.limits import epoch_limit, step_limit
 from harness.command.model import Finding, TrainingCommand
-from harness.command.overrides.model import OverrideRequest, OverrideResult, parse_requests
-from harness.command.overrides.resolve import apply_overrides
-from harness.command.parse import join_command, parse_command, with_arguments
+from harness.command.parse import join_command
 from harness.command.shell_text import inner_command
-from harness.command.validate import validate
 from harness.errors import CommandError
-from harness.frameworks.base import FrameworkAdapter
-from harness.frameworks.flags import flag_table
-from harness.frameworks.registry import detect
 from harness.record.redaction import Redactor
 from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
 from harness.supervise.preflight import redactor_for
+from harness.supervise.understand import masked_override, understand
 
 
-def cap_requests(
-    command: TrainingCommand, max_steps: int | None, max_epochs: int | None
-) -> tuple[OverrideRequest, ...]:
-    """--max-steps and --max-epochs as requests that may go unplaced; none where the command's limit is lower."""
-    seen = inner_command(command)
-    steps, epochs = step_limit(seen), epoch_limit(seen)
-    requests = []
-    if max_steps is not None and (steps is None or steps[0] > max_steps):
-        requests.append(OverrideRequest(key="max_steps", value=str(max_steps), optional=True))
-    if max_epochs is not None and (epochs is None or epochs[0] > max_epochs):
-        requests.append(OverrideRequest(key="max_epochs", value=str(max_epochs), optional=True))
-    return tuple(requests)
-
-
-def override_command(
-    command: TrainingCommand, adapter: FrameworkAdapter, spec: RunSpec, requests: Sequence[OverrideRequest], *,
-    write: bool = True,
-) -> OverrideResult:
-    """Every request placed in a command, with the options that the adapter knows."""
-    return apply_overrides(
-        command,
-        requests,
-        flag_table=flag_table(adapter, inner_command(command), spec),
-        workdir=spec.workdir,
-        environ=os.environ,
-        out_dir=spec.out_dir,
-        write=write,
-    )
-
-
-def cap_findings(requests: Sequence[OverrideRequest], result: OverrideResult) -> tuple[Finding, ...]:
-    """What a cap does to the run: its schedule, or who stops it where the program has no such limit."""
-    findings = []
-    for request in requests:
-        option = "--" + request.key.replace("_", "-")
-        if not request.optional:
-            continue
-        if request.key in result.unplaced:
-            message = f"{option} {request.value}: the program has no such limit that can be told"
-            message += "; the harness stops the run there" if request.key == "max_steps" else ""
-            findings.append(Finding(code="cap-by-harness", message=message, refuses=False))
-        else:
-            message = (
-                f"{option} {request.value} is given to the program itself, whose learning-rate schedule follows it"
-            )
-            findings.append(Finding(code="cap-changes-schedule", message=message, refuses=False))
-    return tuple(findings)
-
-
-def preview(
-    spec: RunSpec, hp: Sequence[str], hp_flags: Sequence[str], *, max_epochs: int | None = None, write: bool = False
-) -> dict[str, Any]:
+def preview(spec: RunSpec, *, write: bool = False) -> dict[str, Any]:
     """{ok, argv, command, framework, framework_reason, entrypoint, config, overrides, findings}, secrets masked.
 
     `ok` is false when a finding forbids the launch. With `write` a rewritten config is put into the out-dir.
     Raises ConfigError for requests that cannot be read.
     """
-    requests = parse_requests(hp, hp_flags)
     environ = dict(os.environ)
     redactor = redactor_for(spec, environ)
     try:
-        command = parse_command(spec.train_cmd, spec.workdir)
+        understood = understand(spec, environ, write=write)
     except CommandError as error:
         refusal = Finding(code=Reason.COMMAND_REFUSED.value, message=str(error), refuses=True)
         return _document(spec, redactor, None, (refusal,))
-    command = complete_bare_script(command, spec.workdir, environ)
-    adapter, reason = detect(_for_detection(command), spec)
-    asked = {request.key for request in requests}
-    caps = [cap for cap in cap_requests(command, spec.max_steps, max_epochs) if cap.key not in asked]
-    result = override_command(command, adapter, spec, (*requests, *caps), write=write)
-    preparation = adapter.prepare(result.command, spec)
-    words = tuple(word for item in preparation.additions for word in item.words)
-    completed = with_arguments(result.command, words)
-    findings = (
-        *command.findings,
-        *result.findings,
-        *cap_findings(caps, result),
-        *preparation.findings,
-        *validate(command, spec.workdir, environ),
-    )
-    overrides = [item.to_json() for item in result.applied]
-    overrides += [
-        {"key": item.key, "value": item.value, "how": item.how, "kind": item.kind, "place": item.words[0]}
-        for item in preparation.additions
-    ]
-    document = _document(spec, redactor, completed, findings)
-    configs = config_files(_for_detection(completed), spec.workdir)
+    document = _document(spec, redactor, understood.command, understood.findings)
+    configs = config_files(inner_command(understood.command), spec.workdir)
     document.update(
-        framework=adapter.name,
-        framework_reason=reason,
+        framework=understood.framework,
+        framework_reason=understood.framework_reason,
         config=[str(config.path) for config in configs],
-        overrides=[_masked(item, redactor) for item in overrides],
-        written=[str(path) for path in result.files] if result.written else [],
+        overrides=[masked_override(item, redactor) for item in understood.overrides],
+        written=[str(path) for path in understood.written],
     )
     return document
-
-
-def _for_detection(command: TrainingCommand) -> TrainingCommand:
-    return inner_command(command)
-
-
-def _masked(item: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    flag, value = str(item["place"]), str(item["value"])
-    hidden = redactor.argv([flag, value])[-1] if flag.startswith("-") else redactor.text(value)
-    hidden = redactor.json({str(item["key"]): hidden})[str(item["key"])]
-    if hidden != value:
-        item = {**item, "value": hidden, "how": item["how"].replace(value, str(hidden))}
-    masked: dict[str, Any] = redactor.json(item)
-    return masked
 
 
 def _document(
