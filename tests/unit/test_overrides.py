@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from harness.command.overrides.model import Flag, FlagTable, OverrideRequest, OverrideResult, parse_requests
 from harness.command.overrides.resolve import apply_overrides
+from harness.command.overrides.surface import add_arguments
 from harness.command.parse import parse_command
 from harness.errors import ConfigError
 
@@ -318,6 +319,7 @@ def hydra_project(workdir: Path) -> None:
         ("", "+new=1", "+new=1"),
         ("~optimizer.lr", "optimizer.lr=1", "++optimizer.lr=1"),
         ("", "optimizer.betas=[0.8,0.9]", "'optimizer.betas=[0.8,0.9]'"),
+        ("-m", "lr=1e-4,1e-3", "-m optimizer.lr=1e-4,1e-3"),
         ("-cn config", "model.lr_mult=a b", "-cn config 'model.lr_mult='\"'\"'a b'\"'\"''"),
     ],
 )
@@ -360,6 +362,7 @@ def test_config_is_rewritten_in_the_out_dir(tmp_path: Path) -> None:
         ('name: "x"\n', "name=y z", 'name: "y z"\n'),
         ("name: x\n", "name=no", "name: 'no'\n"),
         ("rev: '123'\n", "rev=456", "rev: '456'\n"),
+        ('version: "1.0"\n', "version=2.5", 'version: "2.5"\n'),
         ("lr: '1e-4'\n", "lr=3e-5", "lr: 3.0e-5\n"),
         ("lr: null  # n\n", "lr=3e-5", "lr: 3.0e-5  # n\n"),
         ("lr:\nx: 1\n", "lr=3", "lr: 3\nx: 1\n"),
@@ -473,6 +476,31 @@ def test_text_of_a_shell_is_changed_word_by_word(tmp_path: Path) -> None:
     result = override(text, tmp_path, "lr=3", "wd=a b")
     assert result.command.argv[2] == "x=\"a  b\"; python t.py  --lr 3 --wd 'a b' > \"$x\" # end"
     assert "shell changes" in refusals(override("sh -c 'python t.py --lr \"$LR\"'", tmp_path, "lr=3"))[0]
+
+
+def test_words_of_the_harness_reach_the_program_or_are_left_out(tmp_path: Path) -> None:
+    """What an adapter adds goes where an override would go, and is named where it cannot."""
+    script(tmp_path, PARSER)
+
+    def added(text: str) -> tuple[tuple[str, ...], bool]:
+        command, finding = add_arguments(parse_command(text, tmp_path), ("--log-dir", "a b"))
+        return command.argv, finding is None
+
+    assert added("python t.py x -- y") == (("python", "t.py", "x", "--log-dir", "a b", "--", "y"), True)
+    assert added("sh -c 'python t.py > x'") == (("sh", "-c", "python t.py --log-dir 'a b' > x"), True)
+    (tmp_path / "run.sh").write_text("python t.py\n")
+    assert added("bash run.sh") == (("bash", "run.sh"), False)
+    (tmp_path / "run.sh").write_text('python t.py "$@"\n')
+    assert added("bash run.sh") == (("bash", "run.sh", "--log-dir", "a b"), True)
+
+
+def test_deepspeed_file_of_accelerate_is_compared(tmp_path: Path) -> None:
+    """The launcher's config is read, never changed; what differs from a flag is named."""
+    (tmp_path / "ds.json").write_text('{"optimizer": {"params": {"lr": 1e-3}}}')
+    (tmp_path / "a.yaml").write_text("deepspeed_config:\n  deepspeed_config_file: ds.json\n")
+    result = override("accelerate launch --config_file a.yaml gone.py --learning_rate 1", tmp_path, "learning_rate=2")
+    (finding,) = [finding for finding in result.findings if finding.code == "config-conflict"]
+    assert "optimizer.params.lr" in finding.message and result.written is None
 
 
 # Caps

@@ -94,7 +94,7 @@ def _edited(
 ) -> Edit:
     key, leaf = dotted(path), document.leaves[path]
     try:
-        fitting = fit(value, leaf, numeric=looks_numeric(key) or leaf.type == "number-text")
+        fitting = fit(value, leaf, numeric=looks_numeric(key))
         text = document.replace(path, fitting)
     except EditError as error:
         raise EditError(f"({key} in {config.given}) {error}") from error
@@ -120,7 +120,9 @@ def _target(config: ConfigRef, out_dir: Path, files: Mapping[Path, str]) -> Path
 def _text_numbers(config: ConfigRef, document: Document) -> tuple[Finding, ...]:
     """Numbers that are text to the file's reader: `1e-4` in YAML 1.1, "1e-4" in quotes."""
     found = [
-        f"{dotted(path)}: {leaf.text}" for path, leaf in document.leaves.items() if leaf.type == "number-text"
+        f"{dotted(path)}: {leaf.text}"
+        for path, leaf in document.leaves.items()
+        if leaf.type == "number-text" and (leaf.text[:1] not in ("'", '"') or looks_numeric(dotted(path)))
     ]
     if not found:
         return ()

@@ -44,6 +44,7 @@ def conflicts(command: TrainingCommand, workdir: Path, files: Mapping[Path, str]
     document = open_document(launcher, files) if launcher else None
     if launcher and document is not None:
         found += _accelerate(launcher, document, flags)
+        found += _launched_deepspeed(launcher, document, workdir, files, flags)
     found += _epochs_without_effect(flags)
     return tuple(found)
 
@@ -135,6 +136,24 @@ def _accelerate(config: ConfigRef, document: Document, flags: Mapping[str, tuple
                 "launcher's file is never changed: set it to auto, or change it by hand"
             )
             yield Finding(code="config-conflict", message=message, refuses=False)
+
+
+def _launched_deepspeed(
+    launcher: ConfigRef,
+    document: Document,
+    workdir: Path,
+    files: Mapping[Path, str],
+    flags: Mapping[str, tuple[str, str]],
+) -> Iterator[Finding]:
+    """The DeepSpeed JSON that accelerate's own config names."""
+    leaf = document.leaves.get(("deepspeed_config", "deepspeed_config_file"))
+    given = leaf.text.strip("'\"") if leaf else ""
+    if not given:
+        return
+    config = ConfigRef(path=workdir / given, index=-1, flag=launcher.flag, given=given)
+    inner = open_document(config, files)
+    if inner is not None:
+        yield from _deepspeed(config, inner, flags)
 
 
 def _epochs_without_effect(flags: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:

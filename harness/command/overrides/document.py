@@ -94,8 +94,9 @@ def fit(value: Typed, leaf: Leaf, *, numeric: bool) -> Typed:
         return Typed(type="bool", data=switch, text=value.text)
     if leaf.type == "int" and value.type == "float" and (whole := as_int_text(value)) is not None:
         return Typed(type="int", data=int(whole), text=whole)
-    if leaf.type == "str" and value.type in ("int", "bool") and not numeric and leaf.text[:1] in ("'", '"'):
-        # A quoted text stays one: a revision "123", a mode "false".
+    quoted = leaf.type in ("str", "number-text") and leaf.text[:1] in ("'", '"')
+    if quoted and value.type in ("int", "float", "bool") and not numeric:
+        # A quoted text stays one: a revision "123", a version "1.0", a mode "false".
         return Typed(type="str", data=value.text, text=value.text)
     if numeric and leaf.type in ("int", "float") and value.type == "bool":
         raise EditError(f"is a number; {value.text} is none")

@@ -55,7 +55,8 @@ def set_pair(words: Words, key: str, value: Typed, prefix: str, *, plain: bool =
 
     `plain` is for readers of bare KEY=VALUE words that know no prefixes (OmegaConf.from_cli).
     """
-    text = value.text if plain else quoted(value)
+    sweep = any(word in ("-m", "--multirun") for word in words)
+    text = value.text if plain or (sweep and "," in value.text) else quoted(value)
     found = overrides_in(words)
     same = [(index, sign) for index, sign, name in found if name == key]
     if same:

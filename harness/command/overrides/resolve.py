@@ -146,7 +146,8 @@ class _Session:
         if self._speaks_hydra():
             return self._as_hydra(request, value)
         if self.program.pairs or self.table.pairs or self._is_pair_program():
-            return self._as_pair(request, value)
+            flag = flag_for(request.key, self.program.flags, other_names=False)
+            return self._as_flag(request, value, flag) if flag else self._as_pair(request, value)
         if self._reads_one_config_only():
             return self._in_config(request, value, exact=True) or self._in_config(request, value, exact=False)
         if any(normal(request.key).startswith(f"{name}.") for name in self.program.config_flags):

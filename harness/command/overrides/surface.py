@@ -6,8 +6,8 @@ import difflib
 import shlex
 from dataclasses import dataclass, replace
 
-from harness.command.model import TrainingCommand
-from harness.command.overrides.arguments import Words
+from harness.command.model import Finding, TrainingCommand
+from harness.command.overrides.arguments import Words, options_end
 from harness.command.overrides.document import EditError
 from harness.command.parse import with_script_args
 from harness.command.shell_text import FORWARDED, ShellJob, runs_shell_script, shell_job
@@ -102,3 +102,19 @@ def _spliced(job: ShellJob, before: Words, after: Words) -> str:
             start, stop = previous, written[i2 - 1].stop
         text = text[:start] + new + text[stop:]
     return text
+
+
+def add_arguments(command: TrainingCommand, words: Words) -> tuple[TrainingCommand, Finding | None]:
+    """The command with words added where the program that trains reads them; a finding where they cannot reach it."""
+    if not words:
+        return command, None
+    surface = surface_of(command)
+    problem = surface.refusal
+    if not problem:
+        end = options_end(surface.words)
+        try:
+            return with_words(command, surface, (*surface.words[:end], *words, *surface.words[end:])), None
+        except EditError as error:
+            problem = f"a word {error}"
+    message = f"`{shlex.join(words)}` is not added: {problem}"
+    return command, Finding(code="not-added", message=message, refuses=False)
