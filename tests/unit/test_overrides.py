@@ -503,6 +503,17 @@ def test_deepspeed_file_of_accelerate_is_compared(tmp_path: Path) -> None:
     assert "optimizer.params.lr" in finding.message and result.written is None
 
 
+def test_deepspeed_file_comes_after_every_flag(tmp_path: Path) -> None:
+    """The trainer's own flag wins; without one the file's one value is changed."""
+    (tmp_path / "ds.json").write_text('{"optimizer": {"params": {"lr": 1e-3}}, "seed": 1}')
+    table = FlagTable(flags=(Flag(names=("--learning_rate",)),))
+    found = override("deepspeed gone.py --deepspeed ds.json", tmp_path, "lr=2", table=table)
+    assert args(found) == "--deepspeed ds.json --learning_rate 2"
+    assert "config-conflict" in [finding.code for finding in found.findings]
+    found = override("deepspeed gone.py --deepspeed ds.json", tmp_path, "lr=2")
+    assert args(found) == f"--deepspeed {tmp_path}/out/hp-overrides.json"
+
+
 # Caps
 
 

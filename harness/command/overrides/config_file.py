@@ -61,17 +61,20 @@ def edit(
     value: Typed,
     *,
     exact: bool,
+    deepspeed: bool = False,
     out_dir: Path,
     files: Mapping[Path, str],
 ) -> Edit | None:
     """The change of the one value that `key` means by its own name, or (`exact` false) by a synonym.
 
-    None where no file has it. Raises EditError where several do, or where the value does not fit.
+    A DeepSpeed file repeats settings of the trainer, which refuses to start where they differ, so that it is looked
+    at for a full dotted key only, unless `deepspeed` says that no flag is left. None where no file has the key. Raises EditError where several do, or where the value does not fit.
     """
     names = (key,) if exact else synonyms(key)
     candidates = [
         (config, document, path)
         for config, document in opened
+        if deepspeed or "." in key or not is_deepspeed(config, document)
         for path in dict.fromkeys(path for name in names for path in find(document, name))
     ]
     whole = [item for item in candidates if normal(dotted(item[2])) == normal(key)]

@@ -165,6 +165,9 @@ class _Session:
         for other_names in (False, True):
             if (flag := flag_for(request.key, shown, other_names=other_names)) is not None:
                 return self._as_flag(request, value, flag)
+        for exact in (True, False):
+            if (placed := self._in_config(request, value, exact=exact, deepspeed=True)) is not None:
+                return placed
         return None
 
     # Flags
@@ -357,9 +360,12 @@ class _Session:
         alone = len(self.words) == 1 and len(configs) == 1 and configs[0].index == 0
         return alone and self.program.from_dataclasses
 
-    def _in_config(self, request: OverrideRequest, value: Typed, *, exact: bool) -> Override | None:
+    def _in_config(
+        self, request: OverrideRequest, value: Typed, *, exact: bool, deepspeed: bool = False
+    ) -> Override | None:
         edit = config_file.edit(
-            self._documents(), request.key, value, exact=exact, out_dir=self.out_dir, files=self.files
+            self._documents(), request.key, value,
+            exact=exact, deepspeed=deepspeed, out_dir=self.out_dir, files=self.files,
         )
         if edit is None:
             return None
