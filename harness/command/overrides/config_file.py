@@ -68,7 +68,8 @@ def edit(
     """The change of the one value that `key` means by its own name, or (`exact` false) by a synonym.
 
     A DeepSpeed file repeats settings of the trainer, which refuses to start where they differ, so that it is looked
-    at for a full dotted key only, unless `deepspeed` says that no flag is left. None where no file has the key. Raises EditError where several do, or where the value does not fit.
+    at for a full dotted key only, unless `deepspeed` says that no flag is left. None where no file has the key.
+    Raises EditError where several do, or where the value does not fit.
     """
     names = (key,) if exact else synonyms(key)
     candidates = [
