@@ -63,6 +63,8 @@ class FrameworkFacts:
     target_epochs_source: str = ""
     step_unit: str = "step"
     """What a metric step is: "step", or "epoch" for a trainer that logs once an epoch and counts nothing else."""
+    logging_hint: str = ""
+    """What to give the program so that it logs within its target, for example `--logging_steps 1`."""
     metric_roots: tuple[str, ...] = ()
     """Directories that the run writes metric files to, absolute."""
     checkpoint_roots: tuple[str, ...] = ()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.command import limits
 from harness.command.model import TrainingCommand
 from harness.frameworks.base import GRAD_NORM_TAG_PATTERNS, FrameworkFacts, Preparation
+from harness.frameworks.settings import Settings
 from harness.frameworks.source import Program, read_program
-from harness.frameworks.torch import plain_facts
+from harness.frameworks.torch import plain_facts, stated_directories
 from harness.spec import RunSpec
 
 PACKAGES = ("flax", "optax", "jax")
@@ -44,7 +44,7 @@ class JaxAdapter:
         facts = plain_facts(self.name, command, spec, reason)
         program = read_program(command, spec.workdir)
         applies = program.does_call(*APPLYING) or ("nnx" in program.names("flax") and program.does_call("update"))
-        work = tuple(map(str, limits.directories(command, spec.workdir, WORKDIR_FLAGS)))
+        work = tuple(map(str, stated_directories(Settings(command, spec.workdir), spec, WORKDIR_FLAGS)))
         return replace(
             facts,
             counts_updates_by="metric-rows",

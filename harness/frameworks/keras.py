@@ -51,6 +51,7 @@ class KerasAdapter:
             loss_tags=LOSS_TAGS,
             lr_tags=LR_TAGS,
             eval_tags=EVAL_TAGS,
+            logging_hint="the callback CSVLogger or TensorBoard in fit()",
             target_epochs=epochs.whole,
             target_epochs_source=epochs.source,
             metric_roots=tuple(dict.fromkeys((*_written_to(spec, settings), *facts.metric_roots))),

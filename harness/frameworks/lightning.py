@@ -79,6 +79,9 @@ class LightningAdapter:
             step_base=0,
             loss_tags=LOSS_TAGS,
             grad_norm_tags=GRAD_NORM_TAGS,
+            logging_hint="--trainer.log_every_n_steps=1"
+            if settings.program.calls("LightningCLI")
+            else "log_every_n_steps=1 of the Trainer, and a logger",
             target_steps=target.whole,
             target_source=target.source if target.whole else "",
             target_epochs=epochs.whole if target.whole is None else None,

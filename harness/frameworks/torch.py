@@ -90,8 +90,8 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
     """What flags, config file and literal defaults say of any program, and where such programs write by default."""
     settings = Settings(command, spec.workdir)
     limit = limits.step_limit(command) or _stated_limit(settings)
-    save_dirs = _directories(settings, spec, limits.SAVE_DIR_FLAGS)
-    output_dirs = _directories(settings, spec, limits.OUTPUT_DIR_FLAGS)
+    save_dirs = stated_directories(settings, spec, limits.SAVE_DIR_FLAGS)
+    output_dirs = stated_directories(settings, spec, limits.OUTPUT_DIR_FLAGS)
     given = (spec.checkpoint_dir,) if spec.checkpoint_dir else ()
     checkpoint_roots = (*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
@@ -122,7 +122,7 @@ def _hydra_directory(command: TrainingCommand, spec: RunSpec, settings: Settings
     return (spec.workdir / (given[-1] if given and "$" not in given[-1] else HYDRA_OUTPUT),)
 
 
-def _directories(settings: Settings, spec: RunSpec, names: Iterable[str]) -> tuple[Path, ...]:
+def stated_directories(settings: Settings, spec: RunSpec, names: Iterable[str]) -> tuple[Path, ...]:
     """Directories that the flags name; else those of the config file, or the defaults of the program's own flags."""
     names = tuple(names)
     given = limits.directories(settings.command, spec.workdir, names)
@@ -134,7 +134,7 @@ def _directories(settings: Settings, spec: RunSpec, names: Iterable[str]) -> tup
 
 def _metric_roots(settings: Settings, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:
     given = (spec.metrics_dir,) if spec.metrics_dir else ()
-    named = (*given, *_directories(settings, spec, limits.METRIC_DIR_FLAGS))
+    named = (*given, *stated_directories(settings, spec, limits.METRIC_DIR_FLAGS))
     if named:
         return named
     below_output = tuple(root / name for root in written_to for name in OUTPUT_METRIC_DIRS)

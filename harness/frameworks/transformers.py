@@ -127,6 +127,9 @@ class TransformersAdapter:
             summary_tags=SUMMARY_TAGS,
             total_steps_tags=(),
             masks_nonfinite=not settings.get("logging_nan_inf_filter", True).off,
+            logging_hint="--logging_steps 1 --report_to tensorboard"
+            if self._takes_flags(command, settings)
+            else "logging_steps=1 in its arguments, or trainer.save_state()",
             target_steps=target.whole,
             target_source=target.source if target.whole else "",
             target_epochs=epochs.whole if target.whole is None else None,

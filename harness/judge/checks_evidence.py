@@ -8,7 +8,7 @@ from typing import Any
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.store import TagSummary
-from harness.record.vocabulary import Reason
+from harness.record.vocabulary import Phase, Reason
 
 
 def check_loss_finite(seen: Observation) -> Check:
@@ -176,13 +176,27 @@ def _counter_disagrees(seen: Observation, name: str, expected: str) -> Check | N
     return None
 
 
+def _hint(seen: Observation) -> str:
+    """What would make the program log, where its adapter knows."""
+    hint = seen.facts.logging_hint if seen.facts is not None else ""
+    return f"; give the program {hint}" if hint else ""
+
+
+def _sums_up(tag: TagSummary) -> bool:
+    """Whether a tag is of the row that ends a run, its count of epochs included."""
+    return tag.phase is Phase.SUMMARY or tag.tag.rpartition("/")[2] == "epoch"
+
+
 def check_minimum_evidence(seen: Observation) -> Check:
     """There is a series that is known as a training loss; the witness of an update is updates_executed's to find."""
     name, expected = "minimum_evidence", "a training loss series"
     if not seen.fresh_points:
-        return unproven(name, Reason.NO_METRIC_POINTS, expected, "no metric point", "nothing was logged")
+        return unproven(name, Reason.NO_METRIC_POINTS, expected, "no metric point", f"nothing was logged{_hint(seen)}")
     if not seen.train_loss:
-        tags = sorted({tag.tag for tag in seen.tags if tag.fresh_points})[:8]
+        tags = sorted({tag.tag for tag in seen.tags if tag.fresh_points and not _sums_up(tag)})[:8]
+        if not tags:
+            return unproven(name, Reason.NO_METRIC_POINTS, expected, "the run's summary alone",
+                            f"no step was logged{_hint(seen)}")
         return unproven(name, Reason.NO_RECOGNISED_METRICS, expected, f"tags {', '.join(tags)}",
                         "none of them is known as a training loss")
     points = sum(tag.fresh_points for tag in seen.train_loss)

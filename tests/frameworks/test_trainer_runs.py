@@ -1,0 +1,331 @@
+"""Real programs of every framework under the harness, started as a user starts them: healthy ones end with GO,
+broken ones do not, each for its own reason.
+
+Needs an environment made from constraints/trainers.txt; a few minutes in all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+PYTHON = shlex.quote(sys.executable)
+BIN = Path(sys.executable).parent
+TRL = "--model_name_or_path tiny --use_cpu True --bf16 False --dtype float32"
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "KERAS_BACKEND": "torch"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Healthy:
+    """A command that trains, and what must be known about its run."""
+
+    command: str
+    framework: str
+    told_from: str
+    """Part of the reason for the framework."""
+    updates: int
+    added: tuple[str, ...] = ()
+    """Keys of the flags that the harness adds."""
+    effective: tuple[tuple[str, Any], ...] = ()
+    """Settings that the trainer says it used."""
+
+
+def script(name: str, arguments: str = "") -> str:
+    """A program of this directory, started by the Python that runs the tests."""
+    return f"{PYTHON} {shlex.quote(str(PROGRAMS / name))} {arguments}".strip()
+
+
+HF_ADDED = ("logging_steps", "report_to")
+HEALTHY = {
+    "hf": Healthy(
+        command=script("hf_trainer.py", "--output_dir out --max_steps 20 --use_cpu True --save_steps 10"),
+        framework="transformers", told_from="hf_trainer.py uses transformers.Trainer", updates=20, added=HF_ADDED,
+        effective=(("max_steps", 20), ("learning_rate", 5e-05)),
+    ),
+    "hf-state-only": Healthy(
+        command=script(
+            "hf_trainer.py",
+            "--output_dir out --max_steps 12 --use_cpu True --logging_steps 4 --report_to none --save_steps 6",
+        ),
+        framework="transformers", told_from="hf_trainer.py", updates=12, added=("report_to",),
+        effective=(("logging_steps", 4),),
+    ),
+    "sft": Healthy(
+        command=script("trl_sft.py", f"{TRL} --dataset_name sft.jsonl --output_dir out --max_steps 10 --save_steps 5"),
+        framework="trl", told_from="trl_sft.py uses trl.SFT", updates=10, added=HF_ADDED,
+    ),
+    "lora": Healthy(
+        command=script(
+            "trl_sft.py",
+            f"{TRL} --dataset_name sft.jsonl --output_dir out --max_steps 10 --save_steps 5 --use_peft True "
+            "--lora_target_modules q_proj v_proj --learning_rate 1e-2",
+        ),
+        framework="trl", told_from="trl_sft.py uses trl.SFT", updates=10, added=HF_ADDED,
+        effective=(("learning_rate", 0.01),),
+    ),
+    "dpo": Healthy(
+        command=script("trl_dpo.py", f"{TRL} --dataset_name dpo.jsonl --output_dir out --max_steps 6 --save_steps 3"),
+        framework="trl", told_from="trl_dpo.py uses trl.DPO", updates=6, added=HF_ADDED,
+    ),
+    "grpo": Healthy(
+        command=script("trl_grpo.py", "tiny prompts.jsonl digits"),
+        framework="trl", told_from="trl_grpo.py uses trl.GRPO", updates=4, effective=(("max_steps", 4),),
+    ),
+    "lightning": Healthy(
+        command=script("lightning_script.py", "--max_epochs 3 --lr 0.02"),
+        framework="lightning", told_from="lightning_script.py uses lightning's", updates=30,
+        effective=(("lr", 0.02),),
+    ),
+    "lightning-cli": Healthy(
+        command=script("lightning_cli.py", "fit --trainer.max_steps=30 --model.lr=0.02"),
+        framework="lightning", told_from="LightningCLI", updates=30, added=("trainer.log_every_n_steps",),
+        effective=(("trainer.max_steps", 30), ("model.lr", 0.02)),
+    ),
+    "torch": Healthy(
+        command=script("torch_argparse.py"), framework="torch", told_from="torch_argparse.py imports torch", updates=20
+    ),
+    "torchrun": Healthy(
+        command=f"{shlex.quote(str(BIN / 'torchrun'))} --nproc-per-node 2 "
+        f"{shlex.quote(str(PROGRAMS / 'torch_argparse.py'))} --max-steps 15",
+        framework="torch", told_from="launched by torchrun", updates=15,
+    ),
+    "accelerate": Healthy(
+        command=f"{shlex.quote(str(BIN / 'accelerate'))} launch --cpu --num_processes 1 --num_machines 1 "
+        f"--mixed_precision no --dynamo_backend no {shlex.quote(str(PROGRAMS / 'hf_trainer.py'))} "
+        "--output_dir out --max_steps 10 --use_cpu True --save_steps 5",
+        framework="transformers", told_from="hf_trainer.py", updates=10, added=HF_ADDED,
+    ),
+    "hydra-uv-run": Healthy(
+        command=f"{shlex.quote(str(BIN / 'uv'))} run --no-project --python {PYTHON} "
+        f"{shlex.quote(str(PROGRAMS / 'hydra_app.py'))} trainer.max_steps=15",
+        framework="torch", told_from="hydra_app.py imports torch", updates=15,
+        effective=(("trainer.max_steps", 15), ("optimizer.lr", 0.01)),
+    ),
+    "jax": Healthy(
+        command=script("jax_absl.py"), framework="jax", told_from="jax_absl.py imports flax", updates=20
+    ),
+    "keras": Healthy(
+        command=script("keras_fit.py", "--epochs 3"), framework="keras", told_from="keras_fit.py imports keras",
+        updates=9,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRun:
+    """A run as the harness left it."""
+
+    pytest_exit_code: int
+    output: str
+    report: dict[str, Any]
+    out_dir: Path
+
+    @property
+    def decision(self) -> str:
+        """GO, NO-GO or CONDITIONAL."""
+        return str(self.report["decision"])
+
+    @property
+    def reasons(self) -> set[str]:
+        """Codes of all reasons why the decision is not GO."""
+        return {reason["code"] for reason in self.report["evidence"]["reasons"]}
+
+    @property
+    def trainer_exit_code(self) -> int:
+        """Of the last attempt."""
+        return int(self.report["evidence"]["attempts"][-1]["exit_code"])
+
+    def check(self, name: str) -> dict[str, Any]:
+        """A check of real_step."""
+        gates = {gate["name"]: gate for gate in self.report["evidence"]["gates"]}
+        return next(check for check in gates["real_step"]["checks"] if check["name"] == name)
+
+    def effective_values(self) -> dict[str, Any]:
+        """What the trainer says it used."""
+        entries = [json.loads(line) for line in (self.out_dir / "journal.jsonl").read_text().splitlines()]
+        found = [entry for entry in entries if entry["event"] == "effective-values"]
+        return {key: item["value"] for key, item in found[-1]["values"].items()}
+
+
+Judge = Callable[..., JudgedRun]
+
+
+@pytest.fixture(scope="session")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the tiny model and its data."""
+    directory = tmp_path_factory.mktemp("materials")
+    words = [sys.executable, str(PROGRAMS / "make_model.py"), "tiny"]
+    subprocess.run(words, cwd=directory, check=True, timeout=120, env={**os.environ, **ENVIRONMENT})
+    return directory
+
+
+@pytest.fixture(scope="session")
+def judge_run(materials: Path, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Run a command under the harness in a directory of its own, as a user would; a directory can be used again."""
+
+    def run(command: str, *options: str, workdir: Path | None = None) -> JudgedRun:
+        directory = workdir or tmp_path_factory.mktemp("run")
+        for item in materials.iterdir():
+            if not (directory / item.name).exists():
+                (directory / item.name).symlink_to(item)
+        out_dir = tmp_path_factory.mktemp("report") / "out"
+        words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step"]
+        words += ["-p", "no:cacheprovider", "--train-cmd", command, "--out-dir", str(out_dir), *options]
+        environment = {**os.environ, **ENVIRONMENT}
+        ended = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=300)
+        report = out_dir / "train-model.json"
+        assert report.exists(), f"no report; pytest said:\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
+        return JudgedRun(
+            pytest_exit_code=ended.returncode, output=ended.stdout, report=json.loads(report.read_text()),
+            out_dir=out_dir,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="session", params=sorted(HEALTHY))
+def healthy(request: pytest.FixtureRequest, judge_run: Judge) -> tuple[Healthy, JudgedRun]:
+    """Each healthy command with its run."""
+    asked = HEALTHY[request.param]
+    return asked, judge_run(asked.command)
+
+
+def test_healthy_program_ends_with_go(healthy: tuple[Healthy, JudgedRun]) -> None:
+    """What trains is proven, and pytest passes."""
+    _, run = healthy
+    assert (run.decision, run.pytest_exit_code) == ("GO", 0), run.output
+
+
+def test_framework_is_told_with_its_reason(healthy: tuple[Healthy, JudgedRun]) -> None:
+    """The more specific framework wins and the reason names the place."""
+    asked, run = healthy
+    command = run.report["evidence"]["command"]
+    assert command["framework"] == asked.framework and asked.told_from in command["framework_reason"]
+
+
+def test_updates_are_counted(healthy: tuple[Healthy, JudgedRun]) -> None:
+    """By the best witness of the framework: every update and no more."""
+    asked, run = healthy
+    assert run.report["evidence"]["observed"]["updates_executed"] == asked.updates
+
+
+def test_additions_are_announced(healthy: tuple[Healthy, JudgedRun]) -> None:
+    """Flags are added only where the command would log nothing, or nowhere, and each stands in the report."""
+    asked, run = healthy
+    overrides = run.report["evidence"]["command"]["overrides"]
+    assert {(item["key"], item["kind"]) for item in overrides} == {(key, "observability") for key in asked.added}
+
+
+def test_effective_values_are_read(healthy: tuple[Healthy, JudgedRun]) -> None:
+    """The settings that the trainer wrote down are journaled."""
+    asked, run = healthy
+    values = run.effective_values() if asked.effective else {}
+    assert {key: values.get(key) for key, _ in asked.effective} == dict(asked.effective)
+
+
+@pytest.fixture(scope="session")
+def resumed(judge_run: Judge, tmp_path_factory: pytest.TempPathFactory) -> tuple[JudgedRun, JudgedRun]:
+    """A finished HF run resumed at its end, and the same resumed to go on."""
+    directory = tmp_path_factory.mktemp("resumed")
+    flags = "--output_dir out --use_cpu True --save_steps 5 --logging_steps 1"
+    program = shlex.quote(str(PROGRAMS / "hf_trainer.py"))
+    first = f"{sys.executable} {program} {flags} --max_steps 10"
+    subprocess.run(
+        shlex.split(first), cwd=directory, check=True, timeout=120, capture_output=True,
+        env={**os.environ, **ENVIRONMENT},
+    )  # fmt: skip
+    resume = "--resume_from_checkpoint out/checkpoint-10"
+    finished = judge_run(f"{PYTHON} {program} {flags} --max_steps 10 {resume}", workdir=directory)
+    going_on = judge_run(f"{PYTHON} {program} {flags} --max_steps 16 {resume}", workdir=directory)
+    return finished, going_on
+
+
+def test_resume_of_a_finished_run_is_no_go(resumed: tuple[JudgedRun, JudgedRun]) -> None:
+    """Exit code 0, ten inherited rows, the target step in the counter, and not one update."""
+    run, _ = resumed
+    assert (run.trainer_exit_code, run.decision) == (0, "NO-GO") and "no-update-executed" in run.reasons
+
+
+def test_inherited_rows_do_not_count(resumed: tuple[JudgedRun, JudgedRun]) -> None:
+    """The losses in its trainer_state.json are those of the run before."""
+    run, _ = resumed
+    assert run.check("loss_finite")["status"] == "not_applicable"
+
+
+def test_resumed_run_that_goes_on_ends_with_go(resumed: tuple[JudgedRun, JudgedRun]) -> None:
+    """In the same output directory, counted from where it resumed."""
+    _, run = resumed
+    updates = run.report["evidence"]["observed"]["updates_executed"]
+    assert (run.decision, updates, run.report["total_steps"]) == ("GO", 6, 16), run.output
+
+
+def test_own_limit_below_the_requested_is_named(judge_run: Judge) -> None:
+    """A script that overwrites max_steps ends short of the target, and the reason says by which limit."""
+    arguments = "--output_dir out --max_steps 20 --own_max_steps 8 --use_cpu True"
+    run = judge_run(script("hf_trainer.py", arguments))
+    check = run.check("target_step")
+    assert (run.decision, "target-not-reached" in run.reasons) == ("NO-GO", True)
+    assert "own limit is 8 (max_steps in" in check["why"], check
+
+
+def test_stock_logging_without_observability_is_unproven(judge_run: Judge) -> None:
+    """logging_steps 500 logs nothing of 20 steps: not broken, and not proven."""
+    arguments = "--output_dir out --max_steps 20 --use_cpu True --save_strategy no --save_state False"
+    run = judge_run(script("hf_trainer.py", arguments), "--no-observability")
+    assert (run.decision, run.report["evidence"]["outcome"]) == ("CONDITIONAL", "unproven")
+    assert "no-metric-points" in run.reasons and "--logging_steps" in run.check("minimum_evidence")["why"]
+
+
+def test_summary_row_is_no_training_loss(judge_run: Judge) -> None:
+    """Stock logging leaves only the mean loss of the whole run in trainer_state.json: a count, but no series."""
+    run = judge_run(script("hf_trainer.py", "--output_dir out --max_steps 12 --use_cpu True"), "--no-observability")
+    assert run.decision == "CONDITIONAL" and "no-metric-points" in run.reasons
+    assert run.check("target_step")["status"] == "passed"
+
+
+def test_nan_behind_the_filter_is_no_go(judge_run: Judge) -> None:
+    """Every logged loss is finite; the gradient norm and the weights are not."""
+    run = judge_run(script("hf_trainer.py", "--output_dir out --max_steps 12 --nan_from_step 5 --use_cpu True"))
+    assert run.check("loss_finite")["status"] == "passed"
+    assert run.decision == "NO-GO" and {"grad-norm-not-finite", "weights-not-finite"} & run.reasons
+
+
+def test_run_that_stops_early_is_no_go(judge_run: Judge) -> None:
+    """A callback ends the training at step 7 of 12 with exit code 0."""
+    run = judge_run(script("hf_trainer.py", "--output_dir out --max_steps 12 --exit_early 7 --use_cpu True"))
+    assert (run.trainer_exit_code, run.decision) == (0, "NO-GO") and "target-not-reached" in run.reasons
+
+
+def test_constant_reward_is_no_go(judge_run: Judge) -> None:
+    """Groups without any difference teach nothing."""
+    run = judge_run(script("trl_grpo.py", "tiny prompts.jsonl constant"))
+    assert run.decision == "NO-GO" and "no-learning-signal" in run.reasons, run.output
+
+
+def test_max_steps_caps_by_the_trainers_flag(judge_run: Judge) -> None:
+    """--max-steps below the command's own limit goes into the trainer's flag, announced as semantic."""
+    run = judge_run(
+        script("hf_trainer.py", "--output_dir out --max_steps 500 --use_cpu True --save_steps 5"), "--max-steps", "10"
+    )
+    overrides = {item["key"]: item for item in run.report["evidence"]["command"]["overrides"]}
+    assert (run.decision, run.report["total_steps"]) == ("GO", 10), run.output
+    assert overrides["max_steps"]["kind"] == "semantic" and "schedule" in overrides["max_steps"]["how"]
+
+
+def test_same_directory_can_be_used_again(judge_run: Judge, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same command twice, with the same seed and no event file: the second run is its own, not the first's."""
+    directory = tmp_path_factory.mktemp("again")
+    arguments = "--output_dir out --max_steps 10 --use_cpu True --logging_steps 1 --save_steps 5"
+    command = script("hf_trainer.py", arguments)
+    runs = [judge_run(command, "--no-observability", workdir=directory) for _ in range(2)]
+    assert [(run.decision, run.report["evidence"]["observed"]["updates_executed"]) for run in runs] == [("GO", 10)] * 2
