@@ -73,8 +73,9 @@ def _command(arguments: argparse.Namespace) -> dict[str, Any]:
     spec = RunSpec(
         train_cmd=arguments.train_cmd, out_dir=(out_dir or Path("reports/train-run")).absolute(), run_id="preview",
         workdir=arguments.workdir.absolute(), framework=arguments.framework, max_steps=arguments.max_steps,
+        max_epochs=arguments.max_epochs, hp=tuple(arguments.hp), hp_flags=tuple(arguments.hp_flag),
     )
-    return preview(spec, arguments.hp, arguments.hp_flag, max_epochs=arguments.max_epochs, write=out_dir is not None)
+    return preview(spec, write=out_dir is not None)
 
 
 def main(argv: list[str] | None = None) -> int:

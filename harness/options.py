@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from harness.command.overrides.model import parse_requests
 from harness.errors import ConfigError
 from harness.spec import FRAMEWORKS, RunSpec
 
@@ -29,7 +30,7 @@ class Option:
     flag: str
     help: str
     kind: type
-    """str, int, float or bool (a switch)."""
+    """str, int, float, bool (a switch) or list (repeatable; one a line in the ini file)."""
     choices: tuple[str, ...] | None = None
     default: str = ""
     """As the help shows it."""
@@ -44,7 +45,12 @@ OPTIONS = (
     Option(flag="--train-cmd", kind=str, help="the training command to launch and judge"),
     Option(flag="--demo", kind=bool, help="launch the bundled default job: a small model that learns addition on CPU"),
     Option(flag="--run", kind=str, help="judge the run that lies in this out-dir; nothing is launched"),
+    Option(flag="--hp", kind=list, help="hyperparameter override KEY=VALUE, placed where it takes effect (repeatable)"),
+    Option(flag="--hp-flag", kind=list, help="KEY=--flag: which flag an override is, when that cannot be told"),
     Option(flag="--max-steps", kind=int, help="target of the run and hard cap on its steps"),
+    Option(flag="--max-epochs", kind=int, help="hard cap on the run's epochs"),
+    Option(flag="--cap", kind=str, choices=("program", "harness"), default="program",
+           help="who enforces the caps: the program's own flag, or the harness, which keeps the schedule"),
     Option(flag="--checkpoint-dir", kind=str, help="where the run saves",
            default="from the command, else ./checkpoints"),
     Option(flag="--metrics-dir", kind=str, help="where the run writes metric files, when the command does not tell"),
@@ -93,6 +99,9 @@ def add_options(parser: pytest.Parser) -> None:
         if option.kind is bool:
             group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=text)
             parser.addini(option.dest, text, type="bool", default=False)
+        elif option.kind is list:
+            group.addoption(option.flag, dest=option.dest, action="append", default=None, help=text)
+            parser.addini(option.dest, text, type="linelist", default=[])
         else:
             group.addoption(option.flag, dest=option.dest, type=option.kind, choices=option.choices, default=None,
                             help=text)
@@ -121,8 +130,10 @@ def _ini(config: pytest.Config, option: Option) -> Any:
     value = config.getini(option.dest)
     if option.kind is bool:
         return bool(value) or None
-    if value in ("", None):
+    if value in ("", None, []):
         return None
+    if option.kind is list:
+        return list(value)
     try:
         return option.kind(value)
     except ValueError as error:
@@ -145,6 +156,7 @@ def resolve(
         return Request(spec=None, run_dir=run_dir, accept_conditional=accept)
     if given == ["train_cmd"] and not str(values["train_cmd"]).strip():
         raise ConfigError('--train-cmd is empty: give the command that trains, such as --train-cmd "python train.py"')
+    parse_requests(values.get("hp") or (), values.get("hp_flag") or ())
     spec = _spec(values, invocation_dir, session, new_run_id())
     return Request(spec=spec, run_dir=None, accept_conditional=accept)
 
@@ -152,8 +164,6 @@ def resolve(
 def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> RunSpec:
     demo = bool(values.get("demo"))
     out_dir = _under(here, values.get("out_dir") or DEFAULT_OUT_DIR)
-    if values.get("framework") not in (None, *FRAMEWORKS):
-        raise ConfigError(f"--framework {values['framework']}: not one of {', '.join(FRAMEWORKS)}")
     max_steps = _positive(values, "max_steps")
     optional: dict[str, Any] = {
         "run_timeout_s": _positive(values, "run_timeout"),
@@ -169,8 +179,12 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         run_id=run_id,
         session=session,
         demo=demo,
-        framework=values.get("framework"),
+        framework=_one_of(values, "framework", FRAMEWORKS),
+        hp=tuple(values.get("hp") or ()),
+        hp_flags=tuple(values.get("hp_flag") or ()),
         max_steps=max_steps,
+        max_epochs=_positive(values, "max_epochs"),
+        cap=_one_of(values, "cap", ("program", "harness")) or "program",
         checkpoint_dir=_under(here, values["checkpoint_dir"]) if values.get("checkpoint_dir") else None,
         metrics_dir=_under(here, values["metrics_dir"]) if values.get("metrics_dir") else None,
         loss_tag=values.get("loss_tag") or None,
@@ -179,6 +193,13 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         observability=not values.get("no_observability"),
         **{name: value for name, value in optional.items() if value is not None},
     )
+
+
+def _one_of(values: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str | None:
+    value = values.get(name)
+    if value not in (None, *known):
+        raise ConfigError(f"--{name} {value}: not one of {', '.join(known)}")
+    return value
 
 
 def _positive(values: Mapping[str, Any], name: str, *, zero: bool = False) -> Any:

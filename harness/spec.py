@@ -29,8 +29,16 @@ class RunSpec:
     """The bundled default job."""
     framework: str | None = None
     """Decides the framework where detection would not."""
+    hp: tuple[str, ...] = ()
+    """Overrides as typed, KEY=VALUE."""
+    hp_flags: tuple[str, ...] = ()
+    """KEY=--flag, where it cannot be told which flag an override is."""
     max_steps: int | None = None
     """Target and hard cap on trainer steps."""
+    max_epochs: int | None = None
+    """Hard cap on epochs."""
+    cap: str = "program"
+    """Who enforces the caps where the program could: "program" or "harness"."""
     checkpoint_dir: Path | None = None
     metrics_dir: Path | None = None
     loss_tag: str | None = None
@@ -52,8 +60,7 @@ class RunSpec:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready mapping; `from_json` is its inverse."""
         return {
-            field.name: str(value) if isinstance(value := getattr(self, field.name), Path) else value
-            for field in dataclasses.fields(self)
+            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
         }
 
     @classmethod
@@ -64,4 +71,12 @@ class RunSpec:
         for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
+        for key in ("hp", "hp_flags"):
+            values[key] = tuple(values.get(key) or ())
         return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -20,6 +20,7 @@ from harness.judge.checks_progress import (
 )
 from harness.judge.model import Check, Gate, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
+from harness.judge.overrides import check_overrides
 from harness.record.vocabulary import CheckStatus, GateStatus, Reason
 
 CheckFunction = Callable[[Observation], Check]
@@ -91,6 +92,7 @@ GATES: dict[str, tuple[CheckFunction, ...]] = {
     "real_step": (
         check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
         check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
+        check_overrides,
     ),
 }
 """Every gate that this version judges, in workflow order. All are required."""

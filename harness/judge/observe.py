@@ -128,6 +128,7 @@ class Observation:
     train_loss: tuple[TagSummary, ...]
     eval_loss: tuple[TagSummary, ...]
     grad_norm: tuple[TagSummary, ...]
+    lr: tuple[TagSummary, ...]
     steps: StepsSeen
     updates: Updates
     probe: ProbeSeen
@@ -162,6 +163,7 @@ def observe(record: RunRecord) -> Observation:
     return Observation(
         record=record, facts=facts, tags=tags, train_loss=train, eval_loss=evals,
         grad_norm=tuple(tag for tag in fresh if _matches(tag.tag, rules.grad_norm_tags)),
+        lr=tuple(tag for tag in fresh if _matches(tag.tag, rules.lr_tags)),
         steps=steps, updates=updates, probe=probe, weights=weights,
         target=target, target_source=source, counter=counter,
     )

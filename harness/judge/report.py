@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from harness import __version__
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
+from harness.judge.overrides import effects
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
@@ -54,7 +56,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "findings": _findings(record, verdict),
         "next_commands": _next_commands(record, verdict),
         "train_cmd": record.fact("command", "text") or spec.train_cmd,
-        "hyperparameters": {},
+        "hyperparameters": _hyperparameters(record),
         "early_stopping": {"enabled": False, "metric": None, "patience": None, "triggered": False,
                            "triggered_at_step": None},
         "terminal_state": verdict.terminal_state.value,
@@ -141,7 +143,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "command": {
             "argv": command.get("argv"), "cwd": command.get("cwd"), "env_changes": command.get("env_changes") or {},
             "framework": facts.name if facts else None, "framework_reason": facts.reason if facts else None,
-            "entrypoint": command.get("entrypoint"), "overrides": command.get("overrides") or [],
+            "entrypoint": command.get("entrypoint"), "overrides": _overrides(command, seen),
             "stopped_by": verdict.stopped_by,
         },
         "environment": {key: environment.get(key) for key in (
@@ -153,7 +155,8 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
         "topology": {"world_size": seen.probe.world_size, "tp_size": None, "dp_size": None, "devices": None,
                      "launcher": "local", "realised": seen.probe.stepping_processes or None},
-        "requested": {"max_steps": record.spec.max_steps, "max_epochs": None, "target_steps": seen.target,
+        "requested": {"max_steps": record.spec.max_steps, "max_epochs": record.spec.max_epochs,
+                      "target_steps": seen.target,
                       "target_source": seen.target_source or None},
         "observed": _observed(record, seen),
         "samples": [],
@@ -165,9 +168,31 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
     }
 
 
+def _hyperparameters(record: RunRecord) -> dict[str, Any]:
+    """The user's overrides with their values typed as JSON reads them."""
+    asked = {text.partition("=")[0].strip() for text in record.spec.hp}
+    found: dict[str, Any] = {}
+    for item in record.fact("command", "overrides", []) or []:
+        if item.get("key") in asked:
+            try:
+                found[item["key"]] = json.loads(str(item.get("value")))
+            except ValueError:
+                found[item["key"]] = item.get("value")
+    return found
+
+
+def _overrides(command: dict[str, Any], seen: Observation) -> list[dict[str, Any]]:
+    """Each override with the value that the trainer used, None where nothing tells."""
+    used = effects(seen)
+    return [{**{key: item.get(key) for key in ("key", "value", "how", "kind")}, "effective_value": effect.used}
+            for item, effect in zip(command.get("overrides") or [], used, strict=True)]
+
+
 def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
     probe = seen.probe
-    executed = seen.updates.executed if seen.updates.executed is not None else (probe.steps if probe.torch_seen else None)
+    executed = seen.updates.executed
+    if executed is None and probe.torch_seen:
+        executed = probe.steps
     effective = seen.updates.effective
     if effective is None and probe.grads_checked:
         effective = min(probe.lr_positive_steps, probe.steps) if probe.grads_nonzero else 0

@@ -154,6 +154,7 @@ class Reason(str, Enum):
     NO_RECOGNISED_METRICS = "no-recognised-metrics"
     METRICS_UNREADABLE = "metrics-unreadable"
     SOURCES_DISAGREE = "sources-disagree"
+    OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
     TRAINED_WEIGHTS_UNPROVEN = "trained-weights-unproven"
@@ -262,6 +263,9 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.SOURCES_DISAGREE: _reason(
         _B, "two sources put the last step further apart than their cadence allows",
         "check that both belong to this run"),
+    Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
+        _B, "the trainer used another value than an override asked for",
+        "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),
     Reason.CHECKPOINT_UNREADABLE: _reason(
         _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
     Reason.CHECKPOINT_MISSING: _reason(

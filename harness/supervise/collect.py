@@ -99,6 +99,11 @@ class Collection:
         newest = self._newest() if self.plan.facts.step_unit == "step" else None
         return 0 if newest is None else newest.step + (1 if self.plan.facts.step_base == 0 else 0)
 
+    def completed_epochs(self) -> float:
+        """Epochs by the newest point of a tag `epoch`, 0 while there is none."""
+        epochs = [latest.value for (_, tag), latest in self.metrics.latest.items() if tag.rpartition("/")[2] == "epoch"]
+        return max(epochs, default=0.0)
+
     def _newest(self) -> Latest | None:
         return max(self.metrics.latest.values(), key=lambda latest: latest.step, default=None)
 

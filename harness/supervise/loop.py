@@ -162,6 +162,8 @@ class Supervisor:
             self.ask_stop("timeout")
         if plan.cap_steps is not None and collection.completed_steps() >= plan.cap_steps:
             self.ask_stop("cap")
+        if plan.cap_epochs is not None and collection.completed_epochs() >= plan.cap_epochs:
+            self.ask_stop("cap")
         if self.stop_reason is not None:
             self._escalate(launcher)
 

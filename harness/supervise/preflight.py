@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
-from harness.command.parse import parse_command, with_arguments
-from harness.command.validate import validate
 from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
-from harness.frameworks.base import FrameworkFacts, Preparation
-from harness.frameworks.registry import detect
+from harness.frameworks.base import FrameworkFacts
 from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
 from harness.record.files import write_text
@@ -24,6 +21,7 @@ from harness.record.redaction import Redactor
 from harness.record.secret_finder import named_config_files
 from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
+from harness.supervise.understand import masked_override, understand
 
 Say = Callable[[str], None]
 REPORT_TIMEOUT_S = 60.0
@@ -41,6 +39,8 @@ class Plan:
     redactor: Redactor
     cap_steps: int | None
     """Completed steps at which the harness itself stops the run; None where the command's own limit does."""
+    cap_epochs: int | None
+    """The same for epochs."""
 
 
 def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
@@ -49,6 +49,7 @@ def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
         words = shlex.split(spec.train_cmd)
     except ValueError:
         words = spec.train_cmd.split()
+    words += spec.hp
     return Redactor.from_run(words, environ, named_config_files(words, spec.workdir))
 
 
@@ -56,28 +57,26 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     """The plan, or None when a finding forbids the launch; either way everything learnt is in the journal."""
     environ = dict(os.environ)
     try:
-        command = parse_command(spec.train_cmd, spec.workdir)
+        understood = understand(spec, environ, write=True)
     except CommandError as error:
         finding = Finding(code=Reason.COMMAND_REFUSED.value, message=str(error), refuses=True)
         _journal_command(journal, spec, redactor, findings=(finding,))
         _announce_refusal((finding,), say, redactor)
         return None
     say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
-    adapter, reason = detect(command, spec)
-    say(f"Framework detected: {adapter.name} ({reason})")
-    preparation = adapter.prepare(command, spec)
-    findings = (*command.findings, *preparation.findings, *validate(command, spec.workdir, environ))
-    completed = with_arguments(command, tuple(word for item in preparation.additions for word in item.words))
-    for addition in preparation.additions:
-        say(f"HP override: {addition.key}={redactor.text(addition.value)} ({redactor.text(addition.how)})")
-    changes = {**dict(command.env_assignments), **_child_changes(spec, environ)}
-    facts = adapter.facts(completed, spec, reason)
-    _journal_command(journal, spec, redactor, command=completed, facts=facts, preparation=preparation, changes=changes,
-                     findings=findings)
+    command, facts, findings = understood.command, understood.facts, understood.findings
+    say(f"Framework detected: {understood.framework} ({understood.framework_reason})")
+    overrides = [masked_override(item, redactor) for item in understood.overrides]
+    for item in overrides:
+        say(f"HP override: {item['key']}={item['value']} ({item['how']})")
+    changes = dict(command.env_assignments)
+    changes |= _child_changes(spec, {**environ, **changes})
     child = {**environ, **changes}
+    _journal_command(journal, spec, redactor, command=command, facts=facts, overrides=overrides, changes=changes,
+                     findings=findings)
     environment = record_environment(
-        workdir=spec.workdir, reports=preparation.trainer_reports, environ=child, timeout=REPORT_TIMEOUT_S,
-        interpreter=interpreter_path(completed, spec.workdir, child),
+        workdir=spec.workdir, reports=understood.preparation.trainer_reports, environ=child,
+        timeout=REPORT_TIMEOUT_S, interpreter=interpreter_path(command, spec.workdir, child),
     )
     journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
     findings += _missing_gpu(spec, environment)
@@ -86,11 +85,11 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
         return None
     if spec.probe:
         (spec.out_dir / outdir.PROBE_DIR).mkdir(exist_ok=True)
-    _write_command(spec, completed, changes, redactor)
+    _write_command(spec, command, changes, redactor)
     say(f"Command written to: {spec.out_dir / outdir.RUN_COMMAND}")
-    return Plan(spec=spec, argv=completed.argv, environment=child, facts=facts, redactor=redactor,
-                cap_steps=_cap(spec, facts))
-
+    return Plan(spec=spec, argv=command.argv, environment=child, facts=facts, redactor=redactor,
+                cap_steps=_cap(spec.max_steps, facts.target_steps),
+                cap_epochs=_cap(spec.max_epochs, facts.target_epochs))
 
 
 def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
@@ -103,11 +102,9 @@ def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
     return changes
 
 
-def _cap(spec: RunSpec, facts: FrameworkFacts) -> int | None:
-    """The harness stops a run at --max-steps only where the command's own limit does not end it there or before."""
-    if spec.max_steps is None or (facts.target_steps is not None and facts.target_steps <= spec.max_steps):
-        return None
-    return spec.max_steps
+def _cap(asked: int | None, own: float | None) -> int | None:
+    """The harness stops a run at its cap only where the command's own limit does not end it there or before."""
+    return None if asked is None or (own is not None and own <= asked) else asked
 
 
 def _journal_command(
@@ -117,11 +114,10 @@ def _journal_command(
     *,
     command: TrainingCommand | None = None,
     facts: FrameworkFacts | None = None,
-    preparation: Preparation | None = None,
+    overrides: Sequence[Mapping[str, Any]] = (),
     changes: Mapping[str, str] | None = None,
     findings: tuple[Finding, ...] = (),
 ) -> None:
-    additions = preparation.additions if preparation else ()
     journal.write(
         "command",
         text=masked_command(spec.train_cmd, redactor),
@@ -130,8 +126,7 @@ def _journal_command(
         env_changes=redactor.environment(changes or {}),
         entrypoint=str(command.entrypoint) if command and command.entrypoint else command.module if command else None,
         facts=facts.to_json() if facts else None,
-        overrides=[{"key": a.key, "value": a.value, "how": a.how, "kind": a.kind, "effective_value": None}
-                   for a in additions],
+        overrides=list(overrides),
         findings=[{"code": f.code, "message": f.message, "refuses": f.refuses} for f in findings],
     )
 

@@ -55,6 +55,11 @@ def test_minimum_evidence(require: RequireCheck, real_step: Gate) -> None:
     require(real_step, "minimum_evidence")
 
 
+def test_overrides(require: RequireCheck, real_step: Gate) -> None:
+    """The trainer used the values that the overrides asked for."""
+    require(real_step, "overrides")
+
+
 def test_weights(require: RequireCheck, real_step: Gate) -> None:
     """Saved weights are finite and differ from the start."""
     require(real_step, "weights")

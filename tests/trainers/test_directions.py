@@ -133,6 +133,7 @@ BROKEN = (
     Case(mode="exception-exit-0", reason="target-not-reached"),
     Case(mode="exit-1-at-end", reason="crashed-in-window"),
     Case(mode="metrics-stop-early", reason="sources-disagree"),
+    Case(mode="ignores-lr", reason="override-without-effect", spec={"hp": ("lr=0.05",)}),
     Case(mode="saves-the-start", reason="weights-unchanged"),
     Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
 )
@@ -141,6 +142,7 @@ HEALTHY = (
     Case(mode="plain"),
     Case(mode="plain", saves=False),
     Case(mode="plain", spec={"probe": False}),
+    Case(mode="plain", spec={"hp": ("lr=0.05",)}),
     Case(mode="log-every-10"),
     Case(mode="log-every-10", saves=False),
     Case(mode="resumed-at-1000", target=1025),

@@ -174,7 +174,8 @@ def test_go_is_lost_when_journal_lines_are(data: st.DataObject, tmp_path_factory
 
 @settings(max_examples=60, deadline=None)
 @given(
-    exit_code=st.sampled_from([0, 0, 0, 1, 143, None]), stop=st.sampled_from([None, None, "cap", "timeout", "cancelled"]),
+    exit_code=st.sampled_from([0, 0, 0, 1, 143, None]),
+    stop=st.sampled_from([None, None, "cap", "timeout", "cancelled"]),
     loss=st.lists(st.floats(width=32), max_size=12), steps=st.integers(0, 12), target=st.sampled_from([None, 0, 5, 10]),
     grad=st.lists(st.floats(width=32).map(abs), max_size=12), first=st.integers(0, 2000),
 )

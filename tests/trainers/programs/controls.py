@@ -20,6 +20,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | metrics-stop-early | no | trains and saves to the end, logs the first half only |
 | saves-the-start | no | trains, and every checkpoint holds the weights of the start |
 | exit-1-at-end | no | trains, and exits 1 |
+| ignores-lr | no | trains with a learning rate of its own, whatever --lr says |
 | lr-zero | no | the learning rate is 0 throughout |
 | frozen | no | no parameter requires a gradient; the optimizer steps, the loss is constant |
 | decay-only | no | gradients are exactly zero; AdamW's weight decay alone moves the weights |
@@ -203,7 +204,7 @@ class _Training(Program):
 
     def lr_at(self, step: int) -> float:
         """Learning rate of a step."""
-        return self.lr
+        return self.lr if self.args.lr is None else self.args.lr
 
     def before_step(self, step: int) -> None:
         """What happens before a step."""
@@ -383,6 +384,11 @@ class NanWeights(_Training):
         if step == self.last_step:
             weights["0.weight"][3, 2] = math.nan
         return weights
+
+
+class IgnoresLr(_Training):
+    def lr_at(self, step: int) -> float:
+        return 0.0123
 
 
 class LrZero(_Training):
@@ -644,6 +650,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="controls.py", allow_abbrev=False)
     parser.add_argument("--mode", required=True, choices=sorted(MODES))
     parser.add_argument("--max-steps", type=int, help=f"last step (default {NUM_STEPS} after the start)")
+    parser.add_argument("--lr", type=float, help="learning rate (default: the mode's own)")
     parser.add_argument("--log-dir", type=Path)
     parser.add_argument("--save-dir", type=Path)
     parser.add_argument("--old-events", type=Path, help="event file that old-events-copied copies")
