@@ -147,6 +147,36 @@ def test_subparsers_groups_parents_and_modules_are_followed(tmp_path: Path) -> N
     assert "steps" in refusals(override("python t.py train", tmp_path, "steps=3"))[0]
 
 
+def test_parsers_of_the_same_name_in_several_functions_are_told_apart(tmp_path: Path) -> None:
+    """A local name belongs to its function; what another library adds makes the reading incomplete."""
+    script(
+        tmp_path,
+        "def build():",
+        "    parser = argparse.ArgumentParser()",
+        "    parser.add_argument('--seed')",
+        "    sub = parser.add_subparsers()",
+        "    for add in (add_train, add_eval): add(sub)",
+        "    return parser",
+        "def add_train(sub):",
+        "    parser = sub.add_parser('train')",
+        "    parser.add_argument('--lr')",
+        "def add_eval(sub):",
+        "    parser = sub.add_parser('eval')",
+        "    parser.add_argument('--lr')",
+    )
+    assert args(override("python t.py train", tmp_path, "lr=1", "seed=2")) == "--seed 2 train --lr 1"
+    script(
+        tmp_path,
+        "class Options:",
+        "    def __init__(self):",
+        "        self.parser = argparse.ArgumentParser()",
+        "        group = self.parser.add_argument_group('x')",
+        "        group.add_argument('--lr')",
+        "        self.parser.add_argument('--wd')",
+    )
+    assert args(override("python t.py", tmp_path, "lr=1", "wd=2")) == "--lr 1 --wd 2"
+
+
 def test_launchers_are_stepped_over(tmp_path: Path) -> None:
     """New flags go to the script, whatever starts it; a launcher's own option is never taken for the script's."""
     script(tmp_path, PARSER, "p.add_argument('--lr')", name="pkg/t.py")
@@ -583,3 +613,41 @@ def test_overriding_twice_is_overriding_once(
     assert twice.command.argv == after.argv
     parsed = parse_command(shlex.join(after.argv), program)
     assert parsed.script_args == after.script_args and parsed.launcher_part == after.launcher_part
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=st.lists(
+        st.sampled_from(("optimizer=sgd", "+optimizer.eps=1", "~optimizer.lr", "optimizer.lr=1", "-m", "x=1,2", "-cn config")),
+        max_size=5,
+    ).map(lambda groups: [word for group in groups for word in group.split()]),
+    hp=st.sampled_from(("lr=3e-5", "optimizer.lr=1", "optimizer.eps=3", "max_steps=5", "optimizer=adam", "+a.b=1")),
+)
+def test_overriding_hydra_twice_is_overriding_once(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], hp: str
+) -> None:
+    """And every word of another key stays as it is."""
+    workdir = tmp_path_factory.getbasetemp() / "hydra"
+    hydra_project(workdir)
+    before = parse_command(f"torchrun t.py {shlex.join(words)}", workdir)
+    once = override(shlex.join(before.argv), workdir, hp)
+    if refusals(once):
+        assert once.command.argv == before.argv
+        return
+    twice = override(shlex.join(once.command.argv), workdir, hp)
+    assert twice.command.argv == once.command.argv
+    key = once.applied[0].place
+    others = [word for word in words if word.lstrip("+~").partition("=")[0] != key.lstrip("+").rstrip("=")]
+    kept = [word for word in once.command.script_args if word in others]
+    assert kept == others
+
+
+def test_overriding_a_config_twice_is_overriding_once(tmp_path: Path) -> None:
+    """The second time the copy is the config, and it stays where it is."""
+    (tmp_path / "c.yaml").write_text("a: {lr: 1}  # c\nb: [1, 2]\n")
+    once = override("python -m gone c.yaml", tmp_path, "a.lr=3e-5", "b.0=7")
+    assert once.written is not None
+    text = once.written.read_text()
+    twice = override(shlex.join(once.command.argv), tmp_path, "a.lr=3e-5", "b.0=7")
+    assert (twice.command.argv, twice.written) == (once.command.argv, once.written)
+    assert once.written.read_text() == text == "a: {lr: 3.0e-5}  # c\nb: [7, 2]\n"

@@ -30,6 +30,12 @@ Words = tuple[str, ...]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SKIPPED_ACTIONS = ("help", "version", "store_const", "append_const")
 _TYPES = ("int", "float", "str")
+DATACLASS_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+_HIDDEN_OPTIONS = (
+    *("add_arguments", "add_class_arguments", "add_subclass_arguments", "add_function_arguments"),
+    *("add_dataclass_arguments", "add_lightning_class_args", "add_argparse_args", "add_config_arguments"),
+)
+"""Calls by which other libraries add options to a parser."""
 
 
 @dataclass(slots=True)
@@ -47,7 +53,10 @@ class ArgparseOptions:
 
 @dataclass(slots=True)
 class _Scope:
-    """Names of parsers in one module -> the command words before their options."""
+    """Parsers of one module -> the command words before their options.
+
+    A parser's key is its name with the function that it is local to; an attribute belongs to the module.
+    """
 
     path: Path
     constants: dict[str, ast.expr]
@@ -55,6 +64,17 @@ class _Scope:
     subparsers: dict[str, set[Words]] = field(default_factory=lambda: defaultdict(set))
     parents: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Parser -> the parsers that it is a parent of."""
+
+    def known(self, table: dict[str, set[Words]], function: str, name: str) -> set[Words]:
+        """What a name means in a function: its own, the module's, else that of any function around it."""
+        for key in (_key(function, name), _key("", name)):
+            if key in table:
+                return table[key]
+        return {words for key, found in table.items() if key.endswith(f"\0{name}") for words in found}
+
+
+def _key(function: str, name: str) -> str:
+    return name if "." in name else f"{function}\0{name}"
 
 
 def read_argparse(sources: Sequence[Source]) -> ArgparseOptions:
@@ -78,37 +98,33 @@ def _looks_like_parser(call: ast.Call) -> bool:
 
 def _scope(path: Path, tree: ast.Module, options: ArgparseOptions) -> _Scope:
     scope = _Scope(path=path, constants=constants_of(tree))
-    assigned = sorted(
-        (node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))),
-        key=lambda node: node.lineno,
-    )
-    for node in assigned:
-        if not isinstance(node.value, ast.Call):
+    for function, node in _with_function(tree, (ast.Assign, ast.AnnAssign)):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(node.value, ast.Call):
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
-            _assigned(ast.unparse(target), node.value, scope, options)
+            _assigned(function, ast.unparse(target), node.value, scope, options)
     return scope
 
 
-def _assigned(name: str, call: ast.Call, scope: _Scope, options: ArgparseOptions) -> None:
-    called = call_name(call)
+def _assigned(function: str, name: str, call: ast.Call, scope: _Scope, options: ArgparseOptions) -> None:
+    called, key = call_name(call), _key(function, name)
     receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     named = keywords(call)
-    if called.endswith(("ArgumentParser", "ArgParser")) and not called.startswith(("Hf", "Trl")):
+    if called.endswith(("ArgumentParser", "ArgParser")) and called not in DATACLASS_PARSERS:
         options.found = True
-        scope.parsers[name].add(())
+        scope.parsers[key].add(())
         options.abbreviates &= constant(named.get("allow_abbrev")) is not False
     elif called == "add_subparsers":
-        scope.subparsers[name] |= scope.parsers.get(receiver, {()})
+        scope.subparsers[key] |= scope.known(scope.parsers, function, receiver) or {()}
     elif called == "add_parser" and call.args and isinstance(word := constant(call.args[0]), str):
         options.found = True
-        for words in scope.subparsers.get(receiver, {()}):
-            scope.parsers[name].add((*words, word))
+        for words in scope.known(scope.subparsers, function, receiver) or {()}:
+            scope.parsers[key].add((*words, word))
     elif called in ("add_argument_group", "add_mutually_exclusive_group"):
-        scope.parsers[name] |= scope.parsers.get(receiver, {()})
+        scope.parsers[key] |= scope.known(scope.parsers, function, receiver) or {()}
     for parent in getattr(named.get("parents"), "elts", []):
-        scope.parents[ast.unparse(parent)].append(name)
+        scope.parents[ast.unparse(parent)].append(key)
 
 
 def _handed_over(
@@ -120,9 +136,10 @@ def _handed_over(
     }
     handed: dict[tuple[str, str], set[Words]] = defaultdict(set)
     for (_, tree), scope in zip(sources, scopes, strict=True):
-        for _, call in _calls_with_function(tree):
-            given = [ast.unparse(argument) for argument in call.args if isinstance(argument, ast.Name)]
-            if not any(name in scope.parsers for name in given) or call_name(call) in ("add_parser", "print"):
+        for around, call in _calls_with_function(tree):
+            options.complete &= call_name(call) not in _HIDDEN_OPTIONS
+            given = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+            if not any(scope.known(scope.parsers, around, name) for name in given):
                 continue
             function = functions.get(call_name(call))
             if function is None:
@@ -131,25 +148,27 @@ def _handed_over(
             parameters = [item.arg for item in function.args.args]
             parameters = parameters[1:] if parameters[:1] in (["self"], ["cls"]) else parameters
             for argument, parameter in zip(call.args, parameters, strict=False):
-                if isinstance(argument, ast.Name) and argument.id in scope.parsers:
-                    handed[(function.name, parameter)] |= scope.parsers[argument.id]
+                if isinstance(argument, ast.Name):
+                    words = scope.known(scope.parsers, around, argument.id)
+                    handed[(function.name, parameter)] |= words
     return handed
 
 
 def _calls_with_function(tree: ast.Module) -> list[tuple[str, ast.Call]]:
     """(name of the innermost function around it, call) of every call, in the order of the source."""
-    found: list[tuple[str, ast.Call]] = []
+    return [(function, node) for function, node in _with_function(tree, (ast.Call,)) if isinstance(node, ast.Call)]
 
-    def visit(node: ast.AST, function: str) -> None:
-        if isinstance(node, _FUNCTIONS):
-            function = node.name
-        if isinstance(node, ast.Call):
+
+def _with_function(tree: ast.Module, kinds: tuple[type[ast.AST], ...]) -> list[tuple[str, ast.AST]]:
+    found: list[tuple[str, ast.AST]] = []
+    waiting: list[tuple[ast.AST, str]] = [(tree, "")]
+    while waiting:
+        node, function = waiting.pop()
+        if isinstance(node, kinds):
             found.append((function, node))
-        for child in ast.iter_child_nodes(node):
-            visit(child, function)
-
-    visit(tree, "")
-    return sorted(found, key=lambda item: (item[1].lineno, item[1].col_offset))
+        inner = node.name if isinstance(node, _FUNCTIONS) else function
+        waiting += [(child, inner) for child in ast.iter_child_nodes(node)]
+    return sorted(found, key=lambda item: (getattr(item[1], "lineno", 0), getattr(item[1], "col_offset", 0)))
 
 
 def _receivers(
@@ -158,13 +177,13 @@ def _receivers(
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return _receivers(node.func.value, scope, function, handed)
     name = ast.unparse(node)
-    if (function, name) in handed:
+    if handed.get((function, name)):
         return handed[(function, name)]
     children = scope.parents.get(name)
     if children:
         inherited = {words for child in children for words in scope.parsers.get(child, ())}
         return inherited or {()}
-    return scope.parsers.get(name) or {()}
+    return scope.known(scope.parsers, function, name) or {()}
 
 
 def _add(options: ArgparseOptions, call: ast.Call, scope: _Scope, words: Words) -> None:

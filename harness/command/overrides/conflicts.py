@@ -157,13 +157,15 @@ def _launched_deepspeed(
 
 
 def _epochs_without_effect(flags: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
-    """TrainingArguments: max_steps overrides num_train_epochs."""
-    if "max_steps" not in flags or "num_train_epochs" not in flags:
+    """max_steps of TrainingArguments, and max_train_steps of diffusers' scripts, override num_train_epochs."""
+    limit = next((name for name in ("max_steps", "max_train_steps") if name in flags), None)
+    if limit is None or "num_train_epochs" not in flags:
         return
-    steps = read_value(flags["max_steps"][1])
+    steps = read_value(flags[limit][1])
     if steps.type == "int" and steps.data > 0:
+        epochs = " ".join(flags["num_train_epochs"])
         message = (
-            f"{flags['num_train_epochs'][0]} {flags['num_train_epochs'][1]} has no effect: "
-            f"{flags['max_steps'][0]} {steps.data} decides, and the run is complete after {steps.data} steps"
+            f"{epochs} has no effect: {flags[limit][0]} {steps.data} decides, and the run is complete after "
+            f"{steps.data} steps"
         )
         yield Finding(code="setting-without-effect", message=message, refuses=False)

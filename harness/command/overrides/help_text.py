@@ -136,6 +136,8 @@ def _metavar(metavar: str) -> tuple[str, str, tuple[str, ...]]:
         return VALUE, "", tuple(metavar[1 : metavar.index("]")].split("|"))
     if metavar.endswith("...") and not metavar.endswith("...]"):
         return APPEND, "", ()
+    if ",..." in metavar:
+        return VALUE, "", ()
     if "..." in metavar:
         return LIST, _TYPES.get(metavar.split()[0].strip("["), ""), ()
     if re.match(r"\[[A-Z0-9_]+\]$", metavar):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.command.model import TrainingCommand
 from harness.command.modules import project_sources
-from harness.command.overrides.argparse_reader import Source, read_argparse
+from harness.command.overrides.argparse_reader import DATACLASS_PARSERS, Source, read_argparse
 from harness.command.overrides.literals import (
     call_name,
     calls,
@@ -21,7 +21,6 @@ from harness.command.overrides.literals import (
 )
 from harness.command.overrides.model import APPEND, LIST, ON_OFF, OPTIONAL_BOOL, SWITCH, VALUE, Flag
 
-DATACLASS_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 _OPTION_READERS = frozenset(
     (
         *("argparse", "click", "typer", "fire", "absl", "tyro", "jsonargparse", "simple_parsing", "docopt"),
@@ -79,8 +78,14 @@ class Program:
 def read_program(command: TrainingCommand, workdir: Path) -> Program:
     """The options of the program that trains; an empty Program where its source cannot be read."""
     sources = list(project_sources(command, workdir))
-    if not sources:
-        return Program()
+    try:
+        return _read(sources) if sources else Program()
+    except RecursionError:
+        # An expression nested thousands of times: the program's own --help may still tell.
+        return Program(read=True, reads_options=True)
+
+
+def _read(sources: Sequence[Source]) -> Program:
     classes = {node.name: node for _, tree in sources for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     argparse = read_argparse(sources)
     parsed, from_dataclasses = _dataclass_flags(sources, classes)

@@ -273,30 +273,20 @@ class _Session:
         return (*start, *self._help_commands(), "--help") if start else ()
 
     def _program_words(self, command: TrainingCommand) -> tuple[str, ...]:
-        """The program without the launchers that start more than one process of it."""
+        """The program without the launchers that start more than one process of it; () where it is not one."""
         python = interpreter_path(command, self.workdir, self.environ)
-        target: tuple[str, ...] = ()
-        if command.entrypoint is not None:
-            target = (str(command.entrypoint),)
-        elif command.module is not None:
-            target = ("-m", command.module)
-        elif not command.launchers or command.interpreter or command.shell_text is not None:
-            return ()
-        if target:
+        managers = [item for item in command.launchers if item.name in ENVIRONMENT_MANAGERS]
+        manager = command.argv[managers[-1].start : managers[-1].stop] if managers else ()
+        last = command.launchers[-1] if command.launchers else None
+        if command.entrypoint is not None or command.module is not None:
+            target = (str(command.entrypoint),) if command.entrypoint else ("-m", str(command.module))
             if python is not None:
                 return (str(python), *target)
-            return (*self._manager_words(command), "python", *target)
-        last = command.launchers[-1]
-        return (*self._manager_words(command), *command.argv[last.start : last.start + 1])
-
-    def _manager_words(self, command: TrainingCommand) -> tuple[str, ...]:
-        managers = [item for item in command.launchers if item.name in ENVIRONMENT_MANAGERS]
-        if not managers:
+            # `uv run t.py` is its own program.
+            return manager if managers and managers[-1] is last else (*manager, "python", *target)
+        if last is None or command.interpreter or command.shell_text is not None:
             return ()
-        manager = managers[-1]
-        words = command.argv[manager.start : manager.stop]
-        end = len(words) if manager is not command.launchers[-1] else max(2, len(words) - 1)
-        return words[:end]
+        return (*manager, *command.argv[last.start : last.start + 1]) if last not in managers else ()
 
     # KEY=VALUE words
 
