@@ -618,7 +618,9 @@ def test_overriding_twice_is_overriding_once(
 @settings(max_examples=60, deadline=None)
 @given(
     words=st.lists(
-        st.sampled_from(("optimizer=sgd", "+optimizer.eps=1", "~optimizer.lr", "optimizer.lr=1", "-m", "x=1,2", "-cn config")),
+        st.sampled_from(
+            ("optimizer=sgd", "+optimizer.eps=1", "~optimizer.lr", "optimizer.lr=1", "-m", "x=1,2", "-cn config")
+        ),
         max_size=5,
     ).map(lambda groups: [word for group in groups for word in group.split()]),
     hp=st.sampled_from(("lr=3e-5", "optimizer.lr=1", "optimizer.eps=3", "max_steps=5", "optimizer=adam", "+a.b=1")),
