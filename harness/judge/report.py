@@ -55,7 +55,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "summary": summary_line(verdict, completed, seen.target),
         "findings": _findings(record, verdict),
         "next_commands": _next_commands(record, verdict),
-        "train_cmd": record.fact("command", "text") or spec.train_cmd,
+        "train_cmd": _executed(record),
         "hyperparameters": _hyperparameters(record),
         "early_stopping": {"enabled": False, "metric": None, "patience": None, "triggered": False,
                            "triggered_at_step": None},
@@ -166,6 +166,12 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "overhead": {key: record.fact("overhead", key) for key in (
             "supervisor_cpu_s", "supervisor_rss_bytes", "wall_added_s")},
     }
+
+
+def _executed(record: RunRecord) -> str:
+    """The command as it was launched, overrides in it; as it was given where it was refused before."""
+    argv = record.fact("command", "argv")
+    return shlex.join(argv) if argv else str(record.fact("command", "text") or record.spec.train_cmd)
 
 
 def _hyperparameters(record: RunRecord) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def test_double_fork_is_reported_and_stopped(project: Project) -> None:
 
 def test_cap_stops_a_run_that_goes_on(project: Project) -> None:
     """--max-steps below the command's own limit: stopped by the harness, SUCCEEDED, stopped_by cap."""
-    done = project.run("--train-cmd", project.toy(*SLOW), "--max-steps", "20")
+    done = project.run("--train-cmd", project.toy(*SLOW), "--max-steps", "20", "--cap", "harness")
     report = project.report()
     assert report["terminal_state"] == "SUCCEEDED", done.stdout
     assert report["evidence"]["command"]["stopped_by"] == "cap"

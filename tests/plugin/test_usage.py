@@ -26,6 +26,9 @@ USAGE_ERROR = 4
         (("--train-cmd", "x", "--max-steps", "0"), "--max-steps 0: give a number above 0"),
         (("--train-cmd", "x", "--run-timeout", "nan"), "--run-timeout nan"),
         (("--train-cmd", "x", "--run-id", "../up"), "--run-id ../up"),
+        (("--train-cmd", "x", "--hp", "lr"), "--hp lr: give KEY=VALUE"),
+        (("--train-cmd", "x", "--hp-flag", "lr=--lr"), "--hp-flag lr=--lr"),
+        (("--train-cmd", "x", "-o", "real_step_cap=nobody"), "--cap nobody"),
         (("--train-cmd", "x", "-o", "real_step_max_steps=many"), "real_step_max_steps"),
     ],
 )

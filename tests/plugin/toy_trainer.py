@@ -29,6 +29,7 @@ def main() -> None:
     """Fit y = 2x + 1."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--max-steps", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--sleep", type=float, default=0.0, help="seconds a step")
     parser.add_argument("--log-dir", type=Path, required=True)
     parser.add_argument("--save-dir", type=Path)
@@ -54,7 +55,7 @@ def main() -> None:
             time.sleep(600)
         os._exit(0)
     arguments.log_dir.mkdir(parents=True, exist_ok=True)
-    weights, rate, draw = [0.0, 0.0], 0.1, random.Random(0)
+    weights, rate, draw = [0.0, 0.0], arguments.lr, random.Random(0)
     if arguments.save_dir:
         save(arguments.save_dir / "step_000000", weights)
     with (arguments.log_dir / "metrics.jsonl").open("a") as log:
