@@ -150,6 +150,15 @@ class FrameworkAdapter(Protocol):
 
 
 @runtime_checkable
+class RecognisesConfig(Protocol):
+    """An adapter that knows its framework by the shape of a config file; asked where nothing else tells."""
+
+    def recognise_config(self, config: Mapping[str, Any], name: str) -> str | None:
+        """The reason why a config file of that content and name is this framework's, or None."""
+        ...
+
+
+@runtime_checkable
 class TellsEffectiveValues(Protocol):
     """An adapter whose trainer writes down the settings that it really used."""
 

@@ -49,7 +49,7 @@ class LightningAdapter:
         return f"{program.where(used[0])} uses lightning's {used[1]}" if used else None
 
     def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
-        """For a LightningCLI: a cap, and a row within the target where its 50 steps would show none."""
+        """For a LightningCLI: a row within the target where its 50 steps would show none."""
         settings = _settings(command, spec)
         if not settings.program.calls("LightningCLI"):
             return Preparation()
@@ -57,8 +57,8 @@ class LightningAdapter:
         if subcommand in NOT_TRAINING:
             message = f"`{subcommand}` of a LightningCLI does not train; give its `fit`"
             return Preparation(findings=(Finding(code=Reason.COMMAND_REFUSED.value, message=message, refuses=True),))
-        additions = [_cap(spec, settings), _cadence(spec, settings) if spec.observability else None]
-        return Preparation(additions=tuple(addition for addition in additions if addition is not None))
+        addition = _cadence(spec, settings) if spec.observability else None
+        return Preparation(additions=(addition,) if addition is not None else ())
 
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
         """Limits from flags, config and literals; directories from those, from loggers and callbacks."""
@@ -133,13 +133,6 @@ def _first(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _cap(spec: RunSpec, settings: Settings) -> Addition | None:
-    limit = _trainer(settings, "max_steps").whole
-    if spec.max_steps is None or (limit is not None and limit <= spec.max_steps):
-        return None
-    return _addition("max_steps", spec.max_steps, kind="semantic")
-
-
 def _cadence(spec: RunSpec, settings: Settings) -> Addition | None:
     every = _trainer(settings, "log_every_n_steps", LOG_EVERY_N_STEPS)
     limit = _trainer(settings, "max_steps").whole
@@ -149,9 +142,5 @@ def _cadence(spec: RunSpec, settings: Settings) -> Addition | None:
     if target is None and (every.source.startswith("--") or every.number <= UNKNOWN_TARGET_CADENCE):
         return None
     steps = max(1, target // LOGGED_ROWS) if target is not None else UNKNOWN_TARGET_CADENCE
-    return _addition("log_every_n_steps", steps, kind="observability")
-
-
-def _addition(key: str, value: int, *, kind: str) -> Addition:
-    word = f"--trainer.{key}={value}"
-    return Addition(key=f"trainer.{key}", value=str(value), how=f"injected as {word}", kind=kind, words=(word,))
+    key, word = "trainer.log_every_n_steps", f"--trainer.log_every_n_steps={steps}"
+    return Addition(key=key, value=str(steps), how=f"injected as {word}", kind="observability", words=(word,))

@@ -7,9 +7,7 @@ names the adapter's class; it is asked before those that are here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from importlib import metadata
-from typing import Any
 
 from harness.command.model import TrainingCommand
 from harness.errors import ConfigError
@@ -18,6 +16,7 @@ from harness.frameworks.base import (
     EffectiveValue,
     FrameworkAdapter,
     FrameworkFacts,
+    RecognisesConfig,
     TellsEffectiveValues,
     Written,
 )
@@ -74,12 +73,11 @@ def _by_config(command: TrainingCommand, spec: RunSpec) -> tuple[FrameworkAdapte
     settings = Settings(command, spec.workdir)
     if settings.config_path is None:
         return None
-    for adapter in ADAPTERS:
-        recognise = getattr(adapter, "recognise_config", None)
-        config: Mapping[str, Any] = settings.config
-        reason = recognise(config, settings.config_path.name) if recognise is not None else None
-        if reason:
-            return adapter, reason
+    for adapter in (*outside_adapters(), *ADAPTERS):
+        if isinstance(adapter, RecognisesConfig):
+            reason = adapter.recognise_config(settings.config, settings.config_path.name)
+            if reason:
+                return adapter, reason
     return None
 
 

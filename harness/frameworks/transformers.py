@@ -96,13 +96,13 @@ class TransformersAdapter:
         return None
 
     def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
-        """A cap by --max_steps, and logging where the command would log nothing within the target."""
+        """Logging where the command would log nothing within the target, or nowhere."""
         settings = self._settings(command, spec)
         if not self._takes_flags(command, settings):
             return Preparation(findings=self._advice(command, spec, settings))
-        additions = [_cap(spec, settings)]
-        if spec.observability:
-            additions += [self._cadence(spec, settings), *self._sink(command, spec, settings)]
+        if not spec.observability:
+            return Preparation()
+        additions = [self._cadence(spec, settings), *self._sink(command, spec, settings)]
         return Preparation(additions=tuple(addition for addition in additions if addition is not None))
 
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
@@ -247,20 +247,6 @@ def site_packages(command: TrainingCommand, spec: RunSpec) -> Path | None:
         return None
     found = sorted(python.parent.parent.glob("lib/python3*/site-packages"))
     return found[-1] if found else None
-
-
-def _cap(spec: RunSpec, settings: Settings) -> Addition | None:
-    """The target by the trainer's own flag; its learning-rate schedule follows it."""
-    limit = settings.get("max_steps")
-    if spec.max_steps is None or (limit.whole is not None and limit.whole <= spec.max_steps):
-        return None
-    return Addition(
-        key="max_steps",
-        value=str(spec.max_steps),
-        how=f"injected as --max_steps {spec.max_steps}; the learning-rate schedule ends there too",
-        kind="semantic",
-        words=("--max_steps", str(spec.max_steps)),
-    )
 
 
 def _addition(key: str, value: str) -> Addition:

@@ -6,6 +6,7 @@ algorithm learns from, is told by frac_reward_zero_std.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ class TrlAdapter(TransformersAdapter):
         used = program.user(("trl",), names)
         if used is not None:
             return f"{program.where(used[0])} uses trl.{used[1]}"
+        return None
+
+    def recognise_config(self, config: Mapping[str, Any], name: str) -> str | None:
+        """A config file alone says no more than that it is for TrainingArguments."""
         return None
 
     def algorithm(self, command: TrainingCommand, settings: Settings) -> tuple[str | None, str]:

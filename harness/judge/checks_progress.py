@@ -59,8 +59,11 @@ def _log_error(seen: Observation) -> str:
 
 
 def _target_met(seen: Observation) -> bool:
+    if seen.target is None:
+        epochs, done = seen.facts.target_epochs if seen.facts else None, epochs_completed(seen)
+        return epochs is not None and done is not None and done >= epochs
     reached = furthest_step(seen)
-    return seen.target is not None and reached is not None and reached >= seen.target
+    return reached is not None and reached >= seen.target
 
 
 def furthest_step(seen: Observation) -> int | None:
@@ -92,11 +95,11 @@ def check_target_step(seen: Observation) -> Check:
         return _target_unseen(seen, expected)
     window_end = reached + seen.steps.cadence
     probed = seen.probe.steps + _resumed_at(seen)
-    comparable = seen.steps.last is not None and reached <= probed <= window_end
+    comparable = (seen.steps.last is not None and reached <= probed <= window_end) or _saved_counter_lags(seen, probed)
     if comparable and seen.probe.steps and probed >= seen.target:
         return passed(name, expected, f"{_steps_text(seen)}, probe at {probed}",
                       "the probe counts on from the last logged step")
-    if seen.steps.base is None and reached + 1 >= seen.target:
+    if seen.steps.base is None and seen.steps.completed == reached and reached + 1 >= seen.target:
         return unproven(name, Reason.TARGET_UNPROVEN, expected, _steps_text(seen),
                         "the first logged step is 0 and nothing tells whether an update came before it")
     beyond_log = seen.target < window_end if seen.steps.cadence > 1 else False
@@ -105,6 +108,12 @@ def check_target_step(seen: Observation) -> Check:
                         f"steps are logged every {seen.steps.cadence}, so the last ones may be missing in the log")
     return failed(name, Reason.TARGET_NOT_REACHED, expected, _steps_text(seen, probed if comparable else None),
                   f"{seen.target - reached} step(s) short{_own_limit(seen, reached)}")
+
+
+def _saved_counter_lags(seen: Observation, probed: int) -> bool:
+    """Whether all that tells a step is a checkpoint's copy of the counter, and the run went on after that save."""
+    counter = seen.counter
+    return counter is not None and not counter.is_final and seen.steps.last is None and probed >= counter.step
 
 
 def _own_limit(seen: Observation, reached: int) -> str:

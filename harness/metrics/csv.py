@@ -100,11 +100,21 @@ class CsvReader(TailedFile):
     def _take(self, data: bytes) -> Iterator[EventColumns]:
         columns = EventColumns(list(self.tags), [], [], [], [])
         lines = data.decode("utf-8", "backslashreplace").splitlines()
-        for row in csv.reader(lines, delimiter=self._delimiter):
+        for row in self._rows(lines):
             self._row(row, columns)
         self._consume(data)
         if columns.tag:
             yield columns
+
+    def _rows(self, lines: list[str]) -> list[list[str]]:
+        """The cells of each line; a line that the parser refuses (NUL, a cell of 128 KiB) is passed over."""
+        try:
+            return list(csv.reader(lines, delimiter=self._delimiter))
+        except csv.Error as error:
+            if len(lines) > 1:
+                return [row for line in lines for row in self._rows([line])]
+            self._report_once("not-parsable", self.offset, str(error))
+            return []
 
     def _row(self, row: list[str], columns: EventColumns) -> None:
         if not row or self._step_column is None:
@@ -127,7 +137,10 @@ def parse_header(line: bytes) -> tuple[str, list[str], int] | None:
     """(delimiter, names, index of the step's column); None for what is no header of metrics."""
     text = line.decode("utf-8-sig", "replace").strip()
     delimiter = max(",;\t", key=text.count)
-    names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter), [])]
+    try:
+        names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter), [])]
+    except csv.Error:
+        return None
     if len(names) < 2 or any(_number(name) is not None for name in names):
         return None
     lowered = [name.lower() for name in names]

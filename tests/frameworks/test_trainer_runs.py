@@ -319,7 +319,7 @@ def test_max_steps_caps_by_the_trainers_flag(judge_run: Judge) -> None:
     )
     overrides = {item["key"]: item for item in run.report["evidence"]["command"]["overrides"]}
     assert (run.decision, run.report["total_steps"]) == ("GO", 10), run.output
-    assert overrides["max_steps"]["kind"] == "semantic" and "schedule" in overrides["max_steps"]["how"]
+    assert (overrides["max_steps"]["kind"], overrides["max_steps"]["value"]) == ("semantic", "10")
 
 
 def test_same_directory_can_be_used_again(judge_run: Judge, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -1,0 +1,146 @@
+"""The trainer's counter in the checks: updates, target, epochs, agreement; each in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from harness.frameworks.base import FrameworkFacts
+from harness.judge.checks_evidence import check_minimum_evidence, check_sources_agree
+from harness.judge.checks_progress import check_target_step, check_updates_executed
+from harness.judge.observe import CounterSeen, Observation, ProbeSeen, StepsSeen, Updates, WeightsSeen
+from harness.record.run_record import RunRecord
+from harness.record.store import TagSummary
+from harness.record.vocabulary import CheckStatus, Phase, Reason
+
+NO_ROWS = Updates(
+    executed=None, effective=None, lr_seen=False, lr_positive=False, grad_seen=False, grad_positive=False,
+    signal_seen=False, signal_positive=False,
+)  # fmt: skip
+FACTS = FrameworkFacts(name="transformers", reason="", step_base=1, counts_updates_by="counter")
+PROBED = ProbeSeen(asked=True, loaded=True, torch_seen=True, optimizers=1)
+
+
+def observation(**changes: Any) -> Observation:
+    """A run of which nothing is known but what is given; unknown fields keep their emptiest value."""
+    values: dict[str, Any] = {
+        "record": cast(RunRecord, None), "facts": FACTS, "tags": (), "train_loss": (), "eval_loss": (), "grad_norm": (),
+        "lr": (), "steps": StepsSeen(), "updates": NO_ROWS, "probe": ProbeSeen(), "weights": WeightsSeen(),
+        "target": None, "target_source": "", "counter": None,
+    }  # fmt: skip
+    names = Observation.__dataclass_fields__.keys()
+    return Observation(**{key: value for key, value in {**values, **changes}.items() if key in names})
+
+
+def tag(name: str, last: int, phase: Phase = Phase.TRAIN, value: float = 1.0) -> TagSummary:
+    """A series that ends at `last`."""
+    return TagSummary(
+        tag=name, run="", phase=phase, points=1, fresh_points=1, first_step=0, last_step=last, last_value=value,
+        nonfinite=0, first_nonfinite_step=None, min_finite=value, max_finite=value, last_wall_time=0.0, writers=(),
+    )  # fmt: skip
+
+
+def counter(step: int, **changes: Any) -> CounterSeen:
+    """A counter of this run."""
+    return CounterSeen(step=step, source="out/trainer_state.json", **changes)
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        (observation(counter=counter(20)), CheckStatus.PASSED),
+        (observation(counter=counter(20, resumed_at=10)), CheckStatus.PASSED),
+        (observation(counter=counter(20, resumed_at=20)), CheckStatus.FAILED),
+        (observation(counter=counter(0)), CheckStatus.FAILED),
+        (observation(counter=counter(20), probe=replace(PROBED, steps=18, scaler_skips=2)), CheckStatus.PASSED),
+        (observation(counter=counter(20), probe=replace(PROBED, scaler_skips=20)), CheckStatus.FAILED),
+        (observation(counter=counter(20, resumed_at=20), probe=replace(PROBED, steps=20)), CheckStatus.PASSED),
+    ],
+)
+def test_updates_are_those_of_this_attempt(seen: Observation, status: CheckStatus) -> None:
+    """Above the resume point, and applied: a step that the loss scaler skipped is none."""
+    assert check_updates_executed(seen).status is status
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (observation(target=20, counter=counter(20)), None),
+        (observation(target=20, counter=counter(20), steps=StepsSeen(first=10, last=10, cadence=10, base=1)), None),
+        (observation(target=20, counter=counter(8, planned=8)), Reason.TARGET_NOT_REACHED),
+        (observation(target=20, counter=counter(19, planned=20)), Reason.TARGET_NOT_REACHED),
+        (observation(target=20, counter=counter(12, planned=20), probe=replace(PROBED, steps=20)), None),
+        (
+            observation(target=20, counter=counter(12, is_final=True), probe=replace(PROBED, steps=12)),
+            Reason.TARGET_NOT_REACHED,
+        ),
+    ],
+)
+def test_target_is_reached_by_the_counter(seen: Observation, reason: Reason | None) -> None:
+    """One step short is short, and a limit of the trainer's own is named."""
+    check = check_target_step(seen)
+    assert check.reason is reason
+    if reason is not None:
+        assert ("own limit is 8" in check.why) is (seen.counter is not None and seen.counter.planned == 8)
+
+
+ROWS = StepsSeen(first=1, last=20, cadence=1, base=1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        (observation(steps=ROWS, counter=counter(20, is_final=True)), CheckStatus.NOT_APPLICABLE),
+        (observation(steps=ROWS, counter=counter(12, is_final=True)), CheckStatus.FAILED),
+        (observation(steps=ROWS, counter=counter(12)), CheckStatus.NOT_APPLICABLE),
+        (observation(steps=ROWS, counter=counter(30)), CheckStatus.FAILED),
+        (observation(steps=replace(ROWS, cadence=10), counter=counter(25, is_final=True)), CheckStatus.NOT_APPLICABLE),
+        (observation(steps=replace(ROWS, last=1), counter=counter(20, is_final=True)), CheckStatus.NOT_APPLICABLE),
+    ],
+)
+def test_metrics_and_counter_must_agree(seen: Observation, status: CheckStatus) -> None:
+    """TensorBoard at 20 against the trainer's last word at 12; a checkpoint's copy may lag, a single row tells none."""
+    assert check_sources_agree(seen).status is status
+
+
+LIGHTNING = FrameworkFacts(name="lightning", reason="", step_base=0, target_epochs=3, target_epochs_source="flag")
+KERAS = replace(LIGHTNING, name="keras", step_unit="epoch")
+ENTERED = (tag("train_loss", 27), tag("epoch", 27, value=2.0))
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (observation(facts=LIGHTNING, weights=WeightsSeen(last_epoch=2)), None),
+        (observation(facts=LIGHTNING, weights=WeightsSeen(last_epoch=1)), Reason.TARGET_NOT_REACHED),
+        (
+            observation(
+                facts=LIGHTNING, steps=StepsSeen(first=0, last=27, base=0),
+                tags=(*ENTERED, tag("val_loss", 29, Phase.EVAL)),
+            ),
+            None,
+        ),
+        (observation(facts=LIGHTNING, steps=StepsSeen(first=0, last=27, base=0), tags=ENTERED), Reason.TARGET_UNPROVEN),
+        (observation(facts=LIGHTNING), Reason.TARGET_UNPROVEN),
+        (observation(facts=KERAS, steps=StepsSeen(first=0, last=2, base=0)), None),
+        (observation(facts=KERAS, steps=StepsSeen(first=0, last=1, base=0)), Reason.TARGET_NOT_REACHED),
+        (
+            observation(
+                facts=replace(FACTS, target_epochs=2, target_epochs_source="flag"), counter=counter(9, epoch=2.0)
+            ),
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_epochs_are_a_target(seen: Observation, reason: Reason | None) -> None:
+    """The last epoch was completed: by a checkpoint, a row of its end, the trainer's counter, or a row an epoch."""
+    assert check_target_step(seen).reason is reason
+
+
+def test_summary_alone_is_no_metric_point() -> None:
+    """The mean loss of the whole run is no series; the reason names what would make the trainer log."""
+    tags = (tag("train_loss", 20, Phase.SUMMARY), tag("epoch", 20))
+    check = check_minimum_evidence(observation(facts=replace(FACTS, logging_hint="--logging_steps 1"), tags=tags))
+    assert check.reason is Reason.NO_METRIC_POINTS and "--logging_steps 1" in check.why
