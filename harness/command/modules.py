@@ -17,7 +17,7 @@ from harness.command.model import TrainingCommand
 
 FIND_TIMEOUT_S = 20.0
 MAX_SOURCE_BYTES = 2 << 20
-MAX_MODULES = 200
+MAX_MODULES = 100
 """Modules of a project that are followed from its entrypoint."""
 _FIND = """
 import importlib.util, json, os, sys

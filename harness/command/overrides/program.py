@@ -86,24 +86,34 @@ def read_program(command: TrainingCommand, workdir: Path) -> Program:
 
 
 def _read(sources: Sequence[Source]) -> Program:
-    classes = {node.name: node for _, tree in sources for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    argparse = read_argparse(sources)
-    parsed, from_dataclasses = _dataclass_flags(sources, classes)
-    other = (*_click_flags(sources), *_absl_flags(sources))
-    lightning = _lightning_call(sources, classes)
-    names = {name for _, tree in sources for name in _called(tree)}
+    texts_of = {path: path.read_text(encoding="utf-8", errors="replace") for path, _ in sources}
+
+    def holding(*words: str) -> list[Source]:
+        # A tree is walked only where its text can hold what is looked for.
+        return [(path, tree) for path, tree in sources if any(word in texts_of[path] for word in words)]
+
+    argparse = read_argparse(holding("ArgumentParser", "ArgParser", "add_argument", "add_parser"))
+    with_parsers, with_lightning = holding(*DATACLASS_PARSERS), holding("LightningCLI")
+    classes: dict[str, ast.ClassDef] = {}
+    if with_parsers or with_lightning:
+        classes = {node.name: node for _, tree in sources for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    parsed, from_dataclasses = _dataclass_flags(with_parsers, classes)
+    other = (*_click_flags(holding("option(")), *_absl_flags(holding("DEFINE_")))
+    lightning = _lightning_call(with_lightning, classes)
+    readers = holding(*_OPTION_READERS, *DATACLASS_PARSERS, "argv", "LightningCLI")
+    hydra = (found for path, tree in holding("hydra") for found in _hydra_mains(path, tree))
     return Program(
         flags=(*argparse.flags, *parsed, *other),
         read=True,
         complete=bool(argparse.found and argparse.complete and not from_dataclasses and not other),
         abbreviates=argparse.found and argparse.abbreviates,
-        reads_options=any(_reads_options(tree) for _, tree in sources),
+        reads_options=any(_reads_options(tree) for _, tree in readers),
         from_dataclasses=from_dataclasses,
-        hydra=next((found for path, tree in sources for found in _hydra_mains(path, tree)), None),
+        hydra=next(hydra, None),
         lightning=lightning is not None,
         lightning_classes=lightning or (),
-        pairs="OmegaConf.from_cli" in names,
-        config_flags=tuple(_config_flags(sources)),
+        pairs=any("OmegaConf.from_cli" in _called(tree) for _, tree in holding("from_cli")),
+        config_flags=tuple(_config_flags(holding("DEFINE_config"))),
     )
 
 
