@@ -9,14 +9,13 @@ from pathlib import Path
 from harness.command.configs import SUFFIXES, ConfigRef
 from harness.command.model import Finding
 from harness.command.overrides.conflicts import is_deepspeed, open_document
-from harness.command.overrides.document import Document, EditError, Path_, dotted, find, fit
+from harness.command.overrides.document import Document, EditError, KeyPath, dotted, find, fit
 from harness.command.overrides.model import Flag
 from harness.command.overrides.synonyms import looks_numeric, normal, synonyms
 from harness.command.overrides.values import Typed, yaml_text
 
 OVERRIDES = "hp-overrides"
 """Stem of the rewritten file in the out-dir."""
-__all__ = ["Document", "dotted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,7 @@ def default_config(flags: Sequence[Flag], directory: Path) -> tuple[ConfigRef, .
     return ()
 
 
-def exact_paths(document: Document, key: str) -> list[Path_]:
+def exact_paths(document: Document, key: str) -> list[KeyPath]:
     """Paths that are exactly the key."""
     return [path for path in document.leaves if normal(dotted(path)) == normal(key)]
 
@@ -94,7 +93,7 @@ def edit(
 
 
 def _edited(
-    config: ConfigRef, document: Document, path: Path_, value: Typed, out_dir: Path, files: Mapping[Path, str]
+    config: ConfigRef, document: Document, path: KeyPath, value: Typed, out_dir: Path, files: Mapping[Path, str]
 ) -> Edit:
     key, leaf = dotted(path), document.leaves[path]
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.command.configs import ConfigRef, config_files, launcher_config, read_config, text_problem
 from harness.command.model import Finding, TrainingCommand
-from harness.command.overrides.document import Document, EditError, Leaf, Path_, dotted, load
+from harness.command.overrides.document import Document, EditError, KeyPath, Leaf, dotted, load
 from harness.command.overrides.synonyms import normal
 from harness.command.overrides.values import as_bool, plain_data, read_value
 
@@ -123,7 +123,7 @@ def _deepspeed(config: ConfigRef, document: Document, flags: Mapping[str, tuple[
 
 
 def _accelerate(config: ConfigRef, document: Document, flags: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
-    pairs: tuple[tuple[Path_, str], ...] = (
+    pairs: tuple[tuple[KeyPath, str], ...] = (
         (("deepspeed_config", "gradient_accumulation_steps"), "gradient_accumulation_steps"),
         (("deepspeed_config", "gradient_clipping"), "max_grad_norm"),
     )

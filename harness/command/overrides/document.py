@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from harness.command.overrides.synonyms import normal
 from harness.command.overrides.values import Typed, as_bool, as_int_text, plain_data
 
-Path_ = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: keys of tables, indices of lists."""
 SCALARS = ("int", "float", "bool", "null", "str", "number-text")
 
 
@@ -33,11 +34,11 @@ class Document(Protocol):
     """One parsed config text."""
 
     @property
-    def leaves(self) -> Mapping[Path_, Leaf]:
+    def leaves(self) -> Mapping[KeyPath, Leaf]:
         """Every value, tables and lists too, in the order of the file."""
         ...
 
-    def replace(self, path: Path_, value: Typed) -> str:
+    def replace(self, path: KeyPath, value: Typed) -> str:
         """The text with one value changed. Raises EditError."""
         ...
 
@@ -53,12 +54,12 @@ def load(text: str, suffix: str) -> Document:
     return TomlDocument(text) if suffix == ".toml" else YamlDocument(text)
 
 
-def dotted(path: Path_) -> str:
+def dotted(path: KeyPath) -> str:
     """`a.b.0.c`."""
     return ".".join(str(part) for part in path)
 
 
-def find(document: Document, key: str) -> list[Path_]:
+def find(document: Document, key: str) -> list[KeyPath]:
     """Paths that `key` can mean: the exact path alone where there is one, else every path that ends with it."""
     wanted = normal(key)
     exact = [path for path in document.leaves if dotted(path) == key] or [
@@ -103,10 +104,10 @@ def fit(value: Typed, leaf: Leaf, *, numeric: bool) -> Typed:
     return value
 
 
-def same_but(before: Mapping[Path_, Leaf], after: Mapping[Path_, Leaf], path: Path_) -> bool:
+def same_but(before: Mapping[KeyPath, Leaf], after: Mapping[KeyPath, Leaf], path: KeyPath) -> bool:
     """Whether two documents differ in nothing but the value at `path`."""
 
-    def others(leaves: Mapping[Path_, Leaf]) -> dict[Path_, Any]:
+    def others(leaves: Mapping[KeyPath, Leaf]) -> dict[KeyPath, Any]:
         kept = {where: leaf for where, leaf in leaves.items() if where[: len(path)] != path}
         # A table's own text holds that of its values.
         return {

@@ -6,7 +6,7 @@ import json.decoder
 import re
 from typing import Any
 
-from harness.command.overrides.document import EditError, Leaf, Path_, same_but
+from harness.command.overrides.document import EditError, KeyPath, Leaf, same_but
 from harness.command.overrides.values import Typed, json_text, read_value
 
 _BLANK = re.compile(r"[ \t\r\n\ufeff]*")
@@ -18,16 +18,16 @@ class JsonDocument:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._leaves: dict[Path_, Leaf] = {}
-        self._spans: dict[Path_, tuple[int, int]] = {}
+        self._leaves: dict[KeyPath, Leaf] = {}
+        self._spans: dict[KeyPath, tuple[int, int]] = {}
         self._value(_blank(text, 0), ())
 
     @property
-    def leaves(self) -> dict[Path_, Leaf]:
+    def leaves(self) -> dict[KeyPath, Leaf]:
         """Every value, tables and lists too, in the order of the file."""
         return self._leaves
 
-    def replace(self, path: Path_, value: Typed) -> str:
+    def replace(self, path: KeyPath, value: Typed) -> str:
         """The text with one value changed, numbers as numbers."""
         start, stop = self._spans[path]
         text = self.text[:start] + json_text(value) + self.text[stop:]
@@ -35,7 +35,7 @@ class JsonDocument:
             raise EditError("cannot be changed alone in this file")
         return text
 
-    def _value(self, start: int, path: Path_) -> int:
+    def _value(self, start: int, path: KeyPath) -> int:
         character = self.text[start]
         if character == "{":
             stop = self._object(start, path)
@@ -54,7 +54,7 @@ class JsonDocument:
         self._leaves[path] = Leaf(type=_type(text), text=text, line=self.text.count("\n", 0, start) + 1)
         return stop
 
-    def _object(self, start: int, path: Path_) -> int:
+    def _object(self, start: int, path: KeyPath) -> int:
         index = _blank(self.text, start + 1)
         while self.text[index] != "}":
             key, index = _string(self.text, index)
@@ -67,7 +67,7 @@ class JsonDocument:
                 index = _blank(self.text, index + 1)
         return index + 1
 
-    def _array(self, start: int, path: Path_) -> int:
+    def _array(self, start: int, path: KeyPath) -> int:
         index, number = _blank(self.text, start + 1), 0
         while self.text[index] != "]":
             index = _blank(self.text, self._value(index, (*path, number)))

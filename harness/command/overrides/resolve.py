@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.command.configs import ConfigRef, config_files
-from harness.command.interpreter import child_environment, interpreter_path
-from harness.command.launchers import ENVIRONMENT_MANAGERS
+from harness.command.interpreter import child_environment
 from harness.command.model import Finding, TrainingCommand
-from harness.command.modules import is_console_script
 from harness.command.overrides import config_file, hydra, lightning_cli
 from harness.command.overrides.arguments import Change, active_subcommand, new_position, positions, set_flag
 from harness.command.overrides.conflicts import conflicts
-from harness.command.overrides.document import EditError
+from harness.command.overrides.document import Document, EditError, dotted
+from harness.command.overrides.help_command import help_argv, help_commands
 from harness.command.overrides.help_text import parse_help, run_help
 from harness.command.overrides.lookup import OBSERVED, by_name, flag_for, observed, reachable, unique
 from harness.command.overrides.model import (
@@ -240,53 +238,18 @@ class _Session:
     def _help_flags(self) -> list[Flag]:
         if self._help is None:
             self._help = []
-            argv = self._help_argv()
+            words = (*self.surface.before, *self.words)
+            commands = help_commands(self.surface.command, self.program, words)
+            argv = self.table.help_argv or help_argv(
+                self.surface.command, self.program, commands, self.workdir, self.environ
+            )
             if argv:
                 child = child_environment(self.command, self.environ)
                 output = run_help(argv, self.directory, child)
                 self._help_problem = output.problem
                 self._help = parse_help(output.text, f"`{' '.join(argv[-3:])}`")
-                self._help = [replace(flag, subcommand=self._help_commands()) for flag in self._help]
+                self._help = [replace(flag, subcommand=commands) for flag in self._help]
         return self._help
-
-    def _help_commands(self) -> tuple[str, ...]:
-        """The leading words that name one of the program's commands: `train` of `areno train`."""
-        command = self.surface.command
-        words = (*self.surface.before, *self.words)
-        console = command.entrypoint is None or is_console_script(command.entrypoint)
-        first = words[0] if words else "-"
-        if not console or command.module is not None:
-            if self.program.lightning and first in lightning_cli.SUBCOMMANDS:
-                return (first,)
-            return tuple(words[index] for index in active_subcommand(words, self.program.flags))
-        return (first,) if re.match(r"[A-Za-z][\w-]*$", first) else ()
-
-    def _help_argv(self) -> tuple[str, ...]:
-        """The words that make the program print its options; () where it must not be run for that."""
-        if self.table.help_argv:
-            return self.table.help_argv
-        command, program = self.surface.command, self.program
-        missing = command.entrypoint is not None and not command.entrypoint.is_file()
-        if missing or program.complete or (program.read and not program.reads_options):
-            return ()
-        start = self._program_words(command)
-        return (*start, *self._help_commands(), "--help") if start else ()
-
-    def _program_words(self, command: TrainingCommand) -> tuple[str, ...]:
-        """The program without the launchers that start more than one process of it; () where it is not one."""
-        python = interpreter_path(command, self.workdir, self.environ)
-        managers = [item for item in command.launchers if item.name in ENVIRONMENT_MANAGERS]
-        manager = command.argv[managers[-1].start : managers[-1].stop] if managers else ()
-        last = command.launchers[-1] if command.launchers else None
-        if command.entrypoint is not None or command.module is not None:
-            target = (str(command.entrypoint),) if command.entrypoint else ("-m", str(command.module))
-            if python is not None:
-                return (str(python), *target)
-            # `uv run t.py` is its own program.
-            return manager if managers and managers[-1] is last else (*manager, "python", *target)
-        if last is None or command.interpreter or command.shell_text is not None:
-            return ()
-        return (*manager, *command.argv[last.start : last.start + 1]) if last not in managers else ()
 
     # KEY=VALUE words
 
@@ -317,7 +280,7 @@ class _Session:
         flags = [Flag(names=(name,)) for name in sorted(keys)] + list(self.table.flags)
         documents = self._documents()
         for _, document in documents:
-            flags += [Flag(names=(config_file.dotted(path),)) for path in document.leaves]
+            flags += [Flag(names=(dotted(path),)) for path in document.leaves]
         flags = unique(flags)
         exact = [flag for flag in flags if by_name(flag, request.key)]
         flag = exact[0] if exact else flag_for(request.key, flags, other_names=True)
@@ -341,7 +304,7 @@ class _Session:
         found = config_files(seen, self.workdir)
         return found or config_file.default_config(self.program.flags, self.directory)
 
-    def _documents(self) -> list[tuple[ConfigRef, config_file.Document]]:
+    def _documents(self) -> list[tuple[ConfigRef, Document]]:
         return config_file.documents(self._configs(), self.files)
 
     def _reads_one_config_only(self) -> bool:
@@ -385,7 +348,7 @@ class _Session:
         flags = [*self._flags(), *self._help_flags()]
         names = {normal(name): name for flag in flags for name in flag.names}
         for config, document in self._documents():
-            names.update({normal(config_file.dotted(path)): f"{config_file.dotted(path)} in {config.given}"
+            names.update({normal(dotted(path)): f"{dotted(path)} in {config.given}"
                           for path, leaf in document.leaves.items() if leaf.type != "dict"})
         near = difflib.get_close_matches(normal(request.key), names, n=4, cutoff=0.6)
         near += [name for name in names if name.endswith("." + normal(request.key)) and name not in near][:4]

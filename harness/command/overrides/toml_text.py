@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.command.overrides.document import EditError, Leaf, Path_, same_but
+from harness.command.overrides.document import EditError, KeyPath, Leaf, same_but
 from harness.command.overrides.values import Typed, float_text, read_value
 
 
@@ -16,15 +16,15 @@ class TomlDocument:
         import tomlkit
 
         self.text = text
-        self._leaves: dict[Path_, Leaf] = {}
+        self._leaves: dict[KeyPath, Leaf] = {}
         self._walk(tomlkit.parse(text), ())
 
     @property
-    def leaves(self) -> dict[Path_, Leaf]:
+    def leaves(self) -> dict[KeyPath, Leaf]:
         """Every value, tables and lists too, in the order of the file."""
         return self._leaves
 
-    def _walk(self, item: Any, path: Path_) -> None:
+    def _walk(self, item: Any, path: KeyPath) -> None:
         if isinstance(item, dict):
             self._note(item, path, "dict")
             for key, value in item.items():
@@ -36,12 +36,12 @@ class TomlDocument:
         else:
             self._note(item, path, _type(item))
 
-    def _note(self, item: Any, path: Path_, kind: str) -> None:
+    def _note(self, item: Any, path: KeyPath, kind: str) -> None:
         if path:
             text = "" if kind == "dict" else _text(item)
             self._leaves[path] = Leaf(type=kind, text=text)
 
-    def replace(self, path: Path_, value: Typed) -> str:
+    def replace(self, path: KeyPath, value: Typed) -> str:
         """The text with one value changed; comments and the kind of quote stay."""
         import tomlkit
 

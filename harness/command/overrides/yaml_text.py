@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.command.overrides.document import EditError, Leaf, Path_, dotted, same_but
+from harness.command.overrides.document import EditError, KeyPath, Leaf, dotted, same_but
 from harness.command.overrides.values import YAML11_FLOAT, Typed, read_value, yaml_string, yaml_text
 
 _DECORATION = re.compile(r"(?:[&!][^\s,\[\]{}]*[ \t]*(?:\r?\n[ \t]*)?)+")
@@ -57,20 +57,20 @@ class YamlDocument:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._leaves: dict[Path_, Leaf] = {}
+        self._leaves: dict[KeyPath, Leaf] = {}
         self._anchors: dict[str, _Node] = {}
         self._aliases: list[_Node] = []
-        self._places: dict[Path_, _Place] = {}
+        self._places: dict[KeyPath, _Place] = {}
         root = self._read()
         if root is not None:
             self._walk(_Place(root, root), (), 0)
 
     @property
-    def leaves(self) -> dict[Path_, Leaf]:
+    def leaves(self) -> dict[KeyPath, Leaf]:
         """Every value, tables and lists too, in the order of the file."""
         return self._leaves
 
-    def replace(self, path: Path_, value: Typed) -> str:
+    def replace(self, path: KeyPath, value: Typed) -> str:
         """The text with one value changed; an anchor's other users keep their value."""
         place = self._places[path]
         if place.borrowed:
@@ -89,7 +89,7 @@ class YamlDocument:
             raise EditError("cannot be changed alone in this file; write the value by hand")
         return text
 
-    def _inherited_by(self, path: Path_, place: _Place) -> list[str]:
+    def _inherited_by(self, path: KeyPath, place: _Place) -> list[str]:
         """Paths that get their value from this one's place in the text."""
         node = place.node
         if place.merged_into or place.written.kind == "alias":
@@ -128,7 +128,7 @@ class YamlDocument:
             new = " " + new
         return [*edits, (start, node.stop, new)]
 
-    def _insert(self, path: Path_, place: _Place, value: Typed) -> list[Edit]:
+    def _insert(self, path: KeyPath, place: _Place, value: Typed) -> list[Edit]:
         mapping = place.merged_into
         assert mapping is not None
         entry = f"{yaml_string(str(path[-1]), None)}: {yaml_text(value, None)}"
@@ -187,7 +187,7 @@ class YamlDocument:
                     value.line = child.line
                 node.pairs.append((child, value))
 
-    def _walk(self, place: _Place, path: Path_, depth: int) -> None:
+    def _walk(self, place: _Place, path: KeyPath, depth: int) -> None:
         if depth > 50 or len(self._places) > 100_000:
             raise EditError("is in a file whose aliases nest too deep; write the value by hand")
         node, borrowed = place.node, place.borrowed
@@ -223,7 +223,7 @@ class YamlDocument:
                 own[key.value] = (value, None)
         return {**{name: entry for name, entry in merged.items() if name not in own}, **own}
 
-    def _note(self, path: Path_, place: _Place) -> None:
+    def _note(self, path: KeyPath, place: _Place) -> None:
         if not path:
             return
         self._places[path] = place
