@@ -202,6 +202,12 @@ def runs_shell_script(command: TrainingCommand) -> bool:
 
 
 def inner_command(command: TrainingCommand) -> TrainingCommand:
-    """The command that a shell script or text starts, where that can be told; else the command itself."""
+    """The command that a shell script or text starts, with the arguments that it forwards; else the command itself."""
     job = shell_job(command)
-    return job.command if job else command
+    if job is None:
+        return command
+    if not job.forwards:
+        return job.command
+    given = command.script_args
+    words = [part for word in job.line.argv for part in (given if word in FORWARDED else (word,))]
+    return from_words(tuple(words), command.directory or Path())

@@ -118,6 +118,8 @@ def test_the_line_of_a_script_that_trains_is_found(tmp_path: Path) -> None:
     assert job is not None and job.forwards and job.line.number == 3
     inner = inner_command(parse_command("bash run.sh", tmp_path))
     assert inner.entrypoint == tmp_path / "t.py" and inner.launched_by("torchrun")
+    given = inner_command(parse_command("bash run.sh --steps 'a b'", tmp_path))
+    assert given.script_args == ("--lr", "1", "--steps", "a b")
     run.write_text("python a.py\npython b.py\n")
     assert shell_job(parse_command("bash run.sh", tmp_path)) is None
     assert shell_job(parse_command("bash gone.sh", tmp_path)) is None
