@@ -184,8 +184,7 @@ class MetricCollector:
             resumed = self._walk(self._resume_from.resolve())
             self._resume_states = sorted(Path(item.path) for item in resumed if item.kind == _STATE)
             for history in self._histories.values():
-                for path in self._resume_states:
-                    history.remember(path)
+                self._remember_start(history)
         return found
 
     def _take_stock(self, root: Path) -> list[Candidate]:
@@ -216,9 +215,12 @@ class MetricCollector:
     def _history(self, directory: Path) -> History:
         if directory not in self._histories:
             self._histories[directory] = history = History()
-            for path in self._resume_states:
-                history.remember(path)
+            self._remember_start(history)
         return self._histories[directory]
+
+    def _remember_start(self, history: History) -> None:
+        for path in self._resume_states:
+            history.remember(path, named=self._resume_from is not None and path.parent == self._resume_from.resolve())
 
     def add_root(self, root: Path) -> None:
         """A directory that turned out to be written to. What it holds now does not count."""

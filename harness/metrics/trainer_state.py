@@ -60,27 +60,33 @@ class History:
     earlier: dict[Path, _Earlier] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
     """Rows of this run that were given already."""
+    named: Path | None = None
+    """The state of the checkpoint that the command resumes from, where it names one."""
 
-    def remember(self, path: Path) -> None:
+    def remember(self, path: Path, *, named: bool = False) -> None:
         """A state before the launch, or the one that the run resumes from."""
+        if named:
+            self.named = path
         mark, state = _mark(path), read_state(path)
         if mark is not None and isinstance(state, State) and path not in self.earlier:
             self.earlier[path] = _Earlier(path=path, mark=mark, state=state)
 
     def start_of(self, state: State) -> State | None:
-        """The earlier state that `state` goes on from: the furthest whose rows all stand at its beginning.
+        """The earlier state that `state` goes on from: the named one, else the furthest, whose rows begin it.
 
         A state that this run has rewritten since is none that it started from: a run that begins anew in the
         same directory, with the same seed, writes the same rows again.
         """
-        fitting = [
-            one.state
-            for one in self.earlier.values()
+        fitting = {
+            path: one.state
+            for path, one in self.earlier.items()
             if one.state.step <= state.step
             and state.rows[: len(one.state.rows)] == one.state.rows
             and not one.was_rewritten()
-        ]
-        return max(fitting, key=lambda one: (one.step, len(one.rows)), default=None)
+        }
+        if self.named in fitting:
+            return fitting[self.named]
+        return max(fitting.values(), key=lambda one: (one.step, len(one.rows)), default=None)
 
     def new_rows(self, state: State) -> list[str]:
         """The rows of this run that were not given before, in their order."""

@@ -237,21 +237,21 @@ def test_effective_values_are_read(healthy: tuple[Healthy, JudgedRun]) -> None:
 def resumed(judge_run: Judge, tmp_path_factory: pytest.TempPathFactory) -> tuple[JudgedRun, JudgedRun]:
     """A finished HF run resumed at its end, and the same resumed to go on."""
     directory = tmp_path_factory.mktemp("resumed")
-    flags = "--output_dir out --use_cpu True --save_steps 5 --logging_steps 1"
+    flags = "--output_dir out --use_cpu True --save_steps 10 --logging_steps 1"
     program = shlex.quote(str(PROGRAMS / "hf_trainer.py"))
-    first = f"{sys.executable} {program} {flags} --max_steps 10"
+    first = f"{sys.executable} {program} {flags} --max_steps 20"
     subprocess.run(
         shlex.split(first), cwd=directory, check=True, timeout=120, capture_output=True,
         env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
-    resume = "--resume_from_checkpoint out/checkpoint-10"
-    finished = judge_run(f"{PYTHON} {program} {flags} --max_steps 10 {resume}", workdir=directory)
-    going_on = judge_run(f"{PYTHON} {program} {flags} --max_steps 16 {resume}", workdir=directory)
+    resume = "--resume_from_checkpoint out/checkpoint-20"
+    finished = judge_run(f"{PYTHON} {program} {flags} --max_steps 20 {resume}", workdir=directory)
+    going_on = judge_run(f"{PYTHON} {program} {flags} --max_steps 26 {resume}", workdir=directory)
     return finished, going_on
 
 
 def test_resume_of_a_finished_run_is_no_go(resumed: tuple[JudgedRun, JudgedRun]) -> None:
-    """Exit code 0, ten inherited rows, the target step in the counter, and not one update."""
+    """Exit code 0, 20 inherited rows, the target step in the counter, and not one update."""
     run, _ = resumed
     assert (run.trainer_exit_code, run.decision) == (0, "NO-GO") and "no-update-executed" in run.reasons
 
@@ -266,7 +266,7 @@ def test_resumed_run_that_goes_on_ends_with_go(resumed: tuple[JudgedRun, JudgedR
     """In the same output directory, counted from where it resumed."""
     _, run = resumed
     updates = run.report["evidence"]["observed"]["updates_executed"]
-    assert (run.decision, updates, run.report["total_steps"]) == ("GO", 6, 16), run.output
+    assert (run.decision, updates, run.report["total_steps"]) == ("GO", 6, 26), run.output
 
 
 def test_own_limit_below_the_requested_is_named(judge_run: Judge) -> None:

@@ -161,6 +161,16 @@ def test_resume_from_elsewhere_is_known_by_the_flag(tmp_path: Path) -> None:
     assert run.steps() == [11, 12] and counters(facts) == [(12, 10)]
 
 
+def test_named_start_wins_over_a_later_one(tmp_path: Path) -> None:
+    """A later checkpoint that logged nothing since has the same rows; the command says which one it was."""
+    write_state(tmp_path / "checkpoint-10" / "trainer_state.json", 10)
+    later = write_state(tmp_path / "checkpoint-11" / "trainer_state.json", 10)
+    later.write_text(later.read_text().replace('"global_step": 10', '"global_step": 11'))
+    run = Run(tmp_path, resume_from=tmp_path / "checkpoint-10")
+    write_state(tmp_path / "checkpoint-16" / "trainer_state.json", 16)
+    assert counters(run.finish()) == [(16, 10)]
+
+
 def test_finished_run_that_is_resumed_has_no_row(tmp_path: Path) -> None:
     """0 steps: the state holds the inherited rows and a new summary, and its counter stands still."""
     write_state(tmp_path / "checkpoint-20" / "trainer_state.json", 20)
