@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.judge.checks_progress import furthest_step
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
@@ -73,8 +74,8 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
 
 def completed_steps(seen: Observation) -> int | None:
     """Completed trainer steps by the furthest source, the probe where nothing else tells."""
-    known = [step for step in (seen.steps.completed, seen.weights.last_step) if step is not None]
-    return max(known) if known else (seen.probe.steps or None)
+    furthest = furthest_step(seen)
+    return furthest if furthest is not None else (seen.probe.steps or None)
 
 
 def summary_line(verdict: Verdict, completed: int | None, target: int | None) -> str:
@@ -216,6 +217,7 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
                       for kind, source, updates, last in witnesses(seen)],
         "sources": record.fact("sources", "sources", []) or [],
         "agreement": {"metrics": seen.steps.completed, "checkpoint": seen.weights.last_step,
+                      "counter": seen.counter.step if seen.counter else None,
                       "probe": probe.steps if probe.torch_seen else None},
     }
 
