@@ -12,7 +12,8 @@ from harness.command.limits import epoch_limit, step_limit
 from harness.command.model import Finding, TrainingCommand
 from harness.command.overrides.model import Override, OverrideRequest, OverrideResult, parse_requests
 from harness.command.overrides.resolve import apply_overrides
-from harness.command.parse import parse_command, with_arguments
+from harness.command.overrides.surface import add_arguments
+from harness.command.parse import parse_command
 from harness.command.shell_text import inner_command
 from harness.command.validate import validate
 from harness.frameworks.base import FrameworkAdapter, FrameworkFacts, Preparation
@@ -56,12 +57,13 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
     asked = {request.key for request in requests}
     caps = [cap for cap in cap_requests(command, spec) if cap.key not in asked]
     result = _override(command, adapter, spec, (*requests, *caps), environ, write=write)
-    preparation = adapter.prepare(result.command, spec)
-    completed = with_arguments(
+    preparation = adapter.prepare(inner_command(result.command), spec)
+    completed, unplaced = add_arguments(
         result.command, tuple(word for item in preparation.additions for word in item.words))
     additions = tuple(Override(key=item.key, value=item.value, how=item.how, kind=item.kind, place=item.words[0])
-                      for item in preparation.additions)
-    findings = (*command.findings, *result.findings, *cap_findings(caps, result, spec), *preparation.findings,
+                      for item in preparation.additions if unplaced is None)
+    findings = (*command.findings, *((unplaced,) if unplaced else ()), *result.findings,
+                *cap_findings(caps, result, spec), *preparation.findings,
                 *validate(command, spec.workdir, environ))
     return Understanding(
         command=completed, framework=adapter.name, framework_reason=reason,
