@@ -313,6 +313,12 @@ def test_constant_reward_is_no_go(judge_run: Judge) -> None:
     assert run.decision == "NO-GO" and "no-learning-signal" in run.reasons, run.output
 
 
+def test_keras_without_a_learning_rate_is_no_go(judge_run: Judge) -> None:
+    """Its optimizer steps, the losses are finite, and nothing can change."""
+    run = judge_run(script("keras_fit.py", "--epochs 2 --lr 0"))
+    assert run.decision == "NO-GO" and "lr-zero" in run.reasons, run.output
+
+
 def test_max_steps_caps_by_the_trainers_flag(judge_run: Judge) -> None:
     """--max-steps below the command's own limit goes into the trainer's flag, announced as semantic."""
     run = judge_run(
