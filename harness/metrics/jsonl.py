@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,9 @@ _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.
 _INT64 = 1 << 63
 _LOOK_AT_BYTES = 1 << 16
 _LOOK_AT_LINES = 5
+_LOSS = re.compile(r"^(.*/)?((train|training|total|step)[_-])?loss$", re.IGNORECASE)
+_EVALUATION = re.compile(r"(^|[/_.-])(eval|evaluation|val|valid|validation|test|dev)([/_.-]|$)", re.IGNORECASE)
+"""Keys that a row without an evaluation leaves empty."""
 
 
 class JsonlReader(TailedFile):
@@ -88,7 +92,7 @@ class JsonlReader(TailedFile):
         if row is None:
             self._report_once("not-parsable", position, f"no JSON object: {line[:80]!r}")
             return
-        found = row_metrics(row)
+        found = row_metrics(row, self._tag_index)
         if found is None:
             return
         step, wall, metrics = found
@@ -117,16 +121,20 @@ class JsonlReader(TailedFile):
         )
 
 
-def row_metrics(row: Mapping[str, Any]) -> tuple[int, float, dict[str, float]] | None:
+def row_metrics(
+    row: Mapping[str, Any], numeric: Container[str] = ()
+) -> tuple[int, float, dict[str, float]] | None:
     """(step, wall time or 0.0, {tag: value}) of a line; None where it has no step.
 
-    A nested mapping's keys are joined with "/". Booleans, null, lists and text other than nan and inf are no
-    metrics. Times without a zone are local.
+    A nested mapping's keys are joined with "/". Booleans, lists and text other than nan and inf are no metrics.
+    Some encoders write NaN as null: under the loss, or a tag that had numbers before (`numeric`), null is NaN,
+    unless it is an evaluation's tag or row, where it says that nothing was measured. A time without a zone is no
+    clock: it may be local or UTC.
     """
     step = next((_step(row[key]) for key in STEP_KEYS if key in row), None)
     if step is None:
         return None
-    wall, metrics = 0.0, {}
+    wall, metrics, empty = 0.0, {}, []
     for key, value in row.items():
         if key in STEP_KEYS:
             continue
@@ -135,9 +143,13 @@ def row_metrics(row: Mapping[str, Any]) -> tuple[int, float, dict[str, float]] |
             continue
         items = value.items() if isinstance(value, dict) else [(None, value)]
         for inner, item in items:
-            number = _number(item)
+            number, tag = _number(item), key if inner is None else f"{key}/{inner}"
             if number is not None:
-                metrics[key if inner is None else f"{key}/{inner}"] = number
+                metrics[tag] = number
+            elif item is None and (tag in numeric or _LOSS.match(tag)) and not _EVALUATION.search(tag):
+                empty.append(tag)
+    if not any(map(_EVALUATION.search, metrics)):
+        metrics.update((tag, math.nan) for tag in empty if tag.rpartition("/")[2] != "epoch")
     return step, wall, metrics
 
 
@@ -198,6 +210,7 @@ def _wall_time(value: Any) -> float | None:
     if not isinstance(value, str):
         return None
     try:
-        return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()
+        moment = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+        return moment.timestamp() if moment.tzinfo is not None else None
     except (ValueError, OverflowError, OSError):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,43 @@ def test_metric_files_are_told_from_data_sets(
 ) -> None:
     """By their first lines; undecided until there are enough."""
     assert looks_like_metrics(make(tmp_path / "m.jsonl", *lines)) is verdict
+
+
+def values(path: Path) -> list[tuple[str, int, float]]:
+    return [(e.tag, e.step, e.value) for e in drain(JsonlReader(path)) if isinstance(e, MetricEvent)]
+
+
+def test_null_under_the_loss_is_nan(tmp_path: Path) -> None:
+    """orjson writes NaN as null: under a tag that had numbers, and under the loss from the first row on."""
+    path = make(
+        tmp_path / "m.jsonl",
+        '{"step": 1, "obj": 2.0, "train": {"loss": null}}',
+        '{"step": 2, "obj": null, "train": {"loss": 1.0}}',
+    )
+    assert str(values(path)) == str(
+        [("obj", 1, 2.0), ("train/loss", 1, math.nan), ("train/loss", 2, 1.0), ("obj", 2, math.nan)]
+    )
+    assert looks_like_metrics(make(tmp_path / "n.jsonl", '{"step": 1, "loss": null}'))
+
+
+def test_null_that_says_not_measured_is_no_value(tmp_path: Path) -> None:
+    """An evaluation is not made at each step, and its row has no training loss; a part may be switched off."""
+    path = make(
+        tmp_path / "m.jsonl",
+        '{"step": 1, "loss": 2.0, "val_loss": null, "aux_loss": null, "epoch": 1}',
+        '{"step": 2, "loss": null, "val_loss": 3.0, "epoch": 1}',
+        '{"step": 3, "loss": 1.0, "val_loss": null, "epoch": null}',
+    )
+    assert [(tag, step) for tag, step, value in values(path) if not math.isfinite(value)] == []
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/Los_Angeles"])
+def test_time_without_a_zone_is_no_clock(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """datetime.utcnow().isoformat() must not be read as local time: the file's own time decides then."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert row_metrics({"step": 1, "time": "2026-01-02T03:04:05.678", "loss": 1}) == (1, 0.0, {"loss": 1.0})
+    finally:
+        monkeypatch.undo()
+        time.tzset()
