@@ -22,7 +22,7 @@ DEFAULT_METRIC_DIRS = ("runs", "logs", "lightning_logs", "tb_logs")
 OUTPUT_METRIC_DIRS = ("runs", "logs", "tensorboard")
 """The same below an output directory that the command names."""
 DEFAULT_CHECKPOINT_DIR = "checkpoints"
-UNAMBIGUOUS_STEP_NAMES = tuple(name for name in limits.STEP_FLAGS if name not in ("steps", "iterations"))
+UNAMBIGUOUS_STEP_NAMES = tuple(name for name in limits.STEP_FLAGS if name not in ("steps", "iterations", "num-steps"))
 """Names that mean the length of the run in a config file or as a flag's default, too."""
 HYDRA_OUTPUT = "outputs"
 """Hydra's default directory of runs, below the working directory."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
+from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
 from harness.record.store import TagSummary
 from harness.record.vocabulary import Phase, Reason
 
@@ -78,6 +79,8 @@ def check_weights(seen: Observation) -> Check:
         if weights.not_inspected == weights.found:
             return not_applicable(name, "the checkpoints are in a format that is not inspected")
         return not_applicable(name, f"saved weights are finite and not compared: {weights.why_not_compared}")
+    if weights.start_kind == "own-earliest" and not weights.learnt:
+        return not_applicable(name, f"{weights.start} is no start of training, and equal weights since prove nothing")
     if weights.change == "decay-only":
         return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, f"{weights.start} times one factor",
                       "only weight decay moved the weights")
@@ -125,7 +128,7 @@ def _probe_confirms(seen: Observation) -> bool:
         return False
     if seen.facts is not None and seen.facts.step_unit == "epoch":
         return probe % completed == 0
-    return 0 <= probe - completed < max(seen.steps.cadence, 1)
+    return matching_count(seen) is not None
 
 
 def _sources(seen: Observation) -> list[dict[str, Any]]:
@@ -145,11 +148,18 @@ def check_sources_agree(seen: Observation) -> Check:
         return against_counter
     if metrics is None or saved is None:
         return not_applicable(name, "only one source tells a step")
-    observed = f"metrics {metrics} (every {seen.steps.cadence}), checkpoint {saved}"
-    slack = 1 if seen.steps.base is None else 0
-    if saved - metrics > max(seen.steps.cadence - 1, 0) + slack and not _cadence_unknown(seen):
+    if metrics_count_longer(seen) or saves_count_shorter(seen):
+        return not_applicable(name, "metrics and checkpoints count in different units")
+    observed = f"metrics {metrics} (gaps up to {seen.steps.largest_gap}), checkpoint {saved}"
+    if saved - metrics > _lag_allowed(seen) and not _cadence_unknown(seen):
         return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics stop before the checkpoint")
     return passed(name, expected, observed)
+
+
+def _lag_allowed(seen: Observation) -> int:
+    """Steps that may have gone by after the last logged one: none where every step is logged."""
+    gap = seen.steps.largest_gap
+    return (2 * gap if gap > 1 else 0) + (1 if seen.steps.base is None else 0)
 
 
 def _cadence_unknown(seen: Observation) -> bool:
@@ -167,9 +177,8 @@ def _counter_disagrees(seen: Observation, name: str, expected: str) -> Check | N
         return None
     if _cadence_unknown(seen):
         return None
-    slack = max(seen.steps.cadence - 1, 0) + (1 if seen.steps.base is None else 0)
-    observed = f"metrics {metrics} (every {seen.steps.cadence}), counter {counter.step} ({counter.source})"
-    if counter.step - metrics > slack:
+    observed = f"metrics {metrics} (gaps up to {seen.steps.largest_gap}), counter {counter.step} ({counter.source})"
+    if counter.step - metrics > _lag_allowed(seen):
         return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics stop before the trainer's count")
     if counter.is_final and metrics - counter.step > (1 if seen.steps.base is None else 0):
         return failed(name, Reason.SOURCES_DISAGREE, expected, observed, "the metrics go beyond the trainer's count")

@@ -14,13 +14,13 @@ from harness.judge.checks_evidence import (
 )
 from harness.judge.checks_progress import (
     check_exit,
-    check_target_step,
     check_updates_effective,
     check_updates_executed,
 )
 from harness.judge.model import Check, Gate, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
+from harness.judge.reach import check_target_step
 from harness.record.vocabulary import CheckStatus, GateStatus, Reason
 
 CheckFunction = Callable[[Observation], Check]

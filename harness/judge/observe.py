@@ -13,6 +13,9 @@ from harness.frameworks.base import FrameworkFacts
 from harness.record.run_record import RunRecord
 from harness.record.store import MetricStore, Point, TagSummary
 
+LONE_AFTER, LONE_FACTOR = 4, 3
+"""Distances that a series must have, and how much larger than all others its last one is, for its last step to be
+taken as a closing row."""
 CADENCE_SAMPLE = 1000
 """Points of a series that its cadence is taken from."""
 
@@ -34,6 +37,8 @@ class WeightsSeen:
     start: str | None = None
     change: str | None = None
     """Comparison.kind of the last whole checkpoint against the start; None when there was no start."""
+    start_kind: str = ""
+    """start-weights, own-step-0 or own-earliest; the last is no start of training, and its equality proves nothing."""
     changed_tensors: int = 0
     max_abs_change: float | None = None
     why_not_compared: str | None = None
@@ -63,6 +68,10 @@ class ProbeSeen:
     grads_checked: int = 0
     grads_nonzero: int = 0
     scaler_skips: int = 0
+    counts: tuple[int, ...] = ()
+    """Applied steps of every optimizer that stepped, over all processes, rising; a loss scaler's skips added."""
+    clean: bool = False
+    """Whether the process that stepped most ended through its exit handlers; else the counts may lag by a second."""
     world_size: int | None = None
     stepping_processes: int = 0
 
@@ -95,6 +104,11 @@ class StepsSeen:
     last: int | None = None
     cadence: int = 1
     """Median distance of logged steps."""
+    largest_gap: int = 1
+    """Largest distance of logged steps, a last lone one apart: where logging is irregular, this much may be missing."""
+    lone_last: int | None = None
+    """A last step that lies further from the series than three times any other distance, as a closing row does that
+    is written whether the loop came there or not. It is not `last`."""
     base: int | None = None
     """Metric step of the first update: 0 or 1; None when the data allows both."""
 
@@ -170,7 +184,7 @@ def observe(record: RunRecord) -> Observation:
 
 
 def _matches(tag: str, patterns: Iterable[str]) -> bool:
-    return any(re.search(pattern, tag) for pattern in patterns)
+    return any(re.search(pattern, tag, re.IGNORECASE) for pattern in patterns)
 
 
 def _trainlike(tags: tuple[TagSummary, ...], rules: FrameworkFacts) -> tuple[TagSummary, ...]:
@@ -189,8 +203,13 @@ def _steps(
     densest = max(tags, key=lambda tag: tag.fresh_points)
     sample = [point.step for point in store.series(densest.tag, run=densest.run, last=CADENCE_SAMPLE)]
     gaps = [b - a for a, b in pairwise(sample) if b > a]
+    lone = None
+    if len(gaps) >= LONE_AFTER and gaps[-1] > LONE_FACTOR * max(gaps[:-1]) and last == sample[-1]:
+        lone, last = last, sample[-2]
+        gaps.pop()
     cadence = max(1, round(median(gaps))) if gaps else max(1, last)
-    return StepsSeen(first=first, last=last, cadence=cadence, base=_base(rules, first, last, probe))
+    return StepsSeen(first=first, last=last, cadence=cadence, largest_gap=max(gaps, default=max(1, last)),
+                     lone_last=lone, base=_base(rules, first, last, probe))
 
 
 def _base(rules: FrameworkFacts, first: int, last: int, probe: ProbeSeen) -> int | None:
@@ -199,9 +218,9 @@ def _base(rules: FrameworkFacts, first: int, last: int, probe: ProbeSeen) -> int
         return rules.step_base
     if first > 0:
         return 1
-    if probe.steps == last + 1:
+    if last + 1 in probe.counts:
         return 0
-    return 1 if probe.steps == last else None
+    return 1 if last in probe.counts else None
 
 
 def _counter(record: RunRecord) -> CounterSeen | None:
@@ -234,8 +253,9 @@ def _target(
     if counter is not None and counter.planned is not None:
         return counter.planned, f"announced as max_steps in {counter.source}"
     announced = [tag for tag in tags if _matches(tag.tag, rules.total_steps_tags)]
-    if announced and announced[0].last_value is not None and announced[0].last_value >= 1:
-        return int(announced[0].last_value), f"announced as {announced[0].tag}"
+    for tag in announced:
+        if tag.min_finite is not None and tag.min_finite == tag.max_finite and tag.min_finite >= 1:
+            return int(tag.min_finite), f"announced as {tag.tag}"
     return None, ""
 
 
@@ -320,8 +340,23 @@ def _probe(record: RunRecord) -> ProbeSeen:
         optimizers=most("optimizers_created"), steps=most("steps"), lr_positive_steps=most("lr_positive_steps"),
         grads_checked=most("grad", "checked"), grads_nonzero=most("grad", "nonzero"),
         scaler_skips=most("scaler_skips"), world_size=most("world_size") or None,
+        counts=_counts(processes), clean=bool(max(processes, key=_applied).get("clean_exit")) if processes else False,
         stepping_processes=sum(1 for item in processes if item.get("steps")),
     )
+
+
+def _applied(process: dict[str, Any]) -> int:
+    steps = process.get("steps")
+    return steps if isinstance(steps, int) else 0
+
+
+def _counts(processes: list[dict[str, Any]]) -> tuple[int, ...]:
+    found = set()
+    for process in processes:
+        skips = process.get("scaler_skips") if isinstance(process.get("scaler_skips"), int) else 0
+        rows = [item.get("steps") for item in process.get("optimizers") or [] if isinstance(item, dict)]
+        found |= {steps + (skips or 0) for steps in (*rows, _applied(process)) if isinstance(steps, int) and steps > 0}
+    return tuple(sorted(found))
 
 
 def _weights(record: RunRecord) -> WeightsSeen:
@@ -341,7 +376,28 @@ def _weights(record: RunRecord) -> WeightsSeen:
         nonfinite=tuple(f"{item.get('path')}: {name}" for item in items for name in item.get("nonfinite", [])),
         newest_damage=f"{newest.get('path')}: {'; '.join(newest.get('problems', []))}"
         if newest.get("status") == "damaged" else None,
-        start=change.get("start"), change=change.get("kind"),
+        start=change.get("start"), change=change.get("kind"), start_kind=str(change.get("start_kind") or ""),
         changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
         why_not_compared=facts.get("why_not_compared"),
     )
+
+
+def counts_steps(seen: Observation) -> bool:
+    """Whether a metric step is a trainer step: some trainers log once an epoch and count epochs."""
+    return seen.facts is None or seen.facts.step_unit == "step"
+
+
+def steps_text(seen: Observation, *probed: int) -> str:
+    """Where each source puts the last step."""
+    parts = []
+    if seen.steps.last is not None:
+        unit = "" if counts_steps(seen) else "epoch "
+        lone = f" and a lone row at {seen.steps.lone_last}" if seen.steps.lone_last is not None else ""
+        parts.append(f"metrics at {unit}{seen.steps.completed}{lone}")
+    if seen.counter is not None:
+        parts.append(f"counter at {seen.counter.step}")
+    if seen.weights.last_step is not None:
+        parts.append(f"checkpoint at {seen.weights.last_step}")
+    if probed:
+        parts.append(f"probe at {' and '.join(map(str, probed[:4]))}")
+    return ", ".join(parts) or "no step seen"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
-from harness.judge.checks_progress import furthest_step
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
+from harness.judge.reach import furthest_step
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json

@@ -51,7 +51,7 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     code, signal = ended.get("exit_code"), ended.get("signal")
     if stop == "cap" and (code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS):
         return TerminalState.SUCCEEDED, stop
-    succeeded = check_exit(seen).status is CheckStatus.PASSED
+    succeeded = check_exit(seen).status is not CheckStatus.FAILED
     return (TerminalState.SUCCEEDED if succeeded else TerminalState.FAILED), stop
 
 

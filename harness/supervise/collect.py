@@ -22,7 +22,7 @@ from harness.record.journal import Journal
 from harness.record.store import MetricStore
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan
-from harness.watch.progress import Snapshot, pick_values
+from harness.watch.progress import Snapshot, fits, pick_values
 
 OUTPUT_BURST_BYTES = 16 << 20
 """Output that is taken at most before the loop looks at its limits again."""
@@ -105,7 +105,12 @@ class Collection:
         return max(epochs, default=0.0)
 
     def _newest(self) -> Latest | None:
-        return max(self.metrics.latest.values(), key=lambda latest: latest.step, default=None)
+        """The furthest point of a training loss or update row; of any tag only where none of those is known."""
+        facts = self.plan.facts
+        telling = [*facts.executed_tags, *(facts.loss_tags if not facts.executed_tags else ())]
+        known = [latest for (_, tag), latest in self.metrics.latest.items()
+                 if fits(tag, telling) and not fits(tag, facts.eval_tags)]
+        return max(known or self.metrics.latest.values(), key=lambda latest: latest.step, default=None)
 
     def snapshot(self) -> Snapshot:
         """The run as a progress line shows it."""

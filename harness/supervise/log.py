@@ -10,6 +10,8 @@ from harness.record.redaction import StreamRedactor
 
 TAIL_BYTES = 64 << 10
 _EXCEPTION = re.compile(rb"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)[\w.]*(?::.*)?)$", re.M)
+LINES_AFTER = 10
+"""A traceback that so many lines follow was survived."""
 _TRACEBACK = b"Traceback (most recent call last):"
 
 
@@ -58,4 +60,6 @@ class LogWriter:
         if not found:
             return None
         match = _EXCEPTION.search(after)
+        if match and after.count(b"\n", match.end()) > LINES_AFTER:
+            return None
         return match.group(1).decode("utf-8", "replace")[:500] if match else "an exception without a readable type"

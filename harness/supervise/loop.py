@@ -27,6 +27,9 @@ POLL_S = 0.5
 """Seconds between two looks at metric files while nothing else wakes the loop."""
 
 
+DRAIN_PAUSE_S = 0.2
+AT_CAP_S = 60.0
+"""How long a trainer may stand at its cap before it is stopped: a final save takes its time."""
 OUTPUT_PAUSE_S = 0.05
 BUSY_BYTES = 64 << 10
 """After little output the loop pauses, so that a trainer that prints line by line does not wake it each time."""
@@ -42,6 +45,7 @@ class Supervisor:
         self.stop_reason: str | None = None
         self._stage = 0
         self._next_stage_at = 0.0
+        self._at_cap_since: float | None = None
 
     def run(self) -> None:
         """Lease, preflight, launch, watch, collect, judge. ConfigError or LeaseHeld when the out-dir cannot be used."""
@@ -160,12 +164,19 @@ class Supervisor:
         limit = self.spec.run_timeout_s
         if limit is not None and age_s >= limit:
             self.ask_stop("timeout")
-        if plan.cap_steps is not None and collection.completed_steps() >= plan.cap_steps:
+        if plan.cap_steps is not None and self._is_beyond(collection.completed_steps(), plan.cap_steps):
             self.ask_stop("cap")
         if plan.cap_epochs is not None and collection.completed_epochs() >= plan.cap_epochs:
             self.ask_stop("cap")
         if self.stop_reason is not None:
             self._escalate(launcher)
+
+    def _is_beyond(self, steps: int, cap: int) -> bool:
+        """At the cap a trainer may be saving before it ends by itself; beyond it, or after a while, it goes on."""
+        if steps < cap:
+            return False
+        self._at_cap_since = self._at_cap_since or time.monotonic()
+        return steps > cap or time.monotonic() - self._at_cap_since > AT_CAP_S
 
     def _escalate(self, launcher: LocalLauncher) -> None:
         """SIGTERM to the leader, to the group after a grace, then SIGKILL: children must not die before the save."""
@@ -187,7 +198,9 @@ class Supervisor:
                 self._hear_owner()
                 if self.stop_reason is not None:
                     break
-            collection.take_output(wait_s=0.2)
+            collection.take_output()
+            collection.poll()
+            time.sleep(DRAIN_PAUSE_S)
         while collection.take_output():
             pass
         if not left:
@@ -199,7 +212,8 @@ class Supervisor:
             launcher.signal(number, group=True)
             until = time.monotonic() + grace_s
             while launcher.stragglers() and time.monotonic() < until:
-                collection.take_output(wait_s=0.05)
+                collection.take_output()
+                time.sleep(OUTPUT_PAUSE_S)
             if not launcher.stragglers():
                 break
 

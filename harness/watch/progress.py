@@ -29,9 +29,9 @@ def pick_values(
 ) -> dict[str, float]:
     """The values worth a progress line, by short name; of several tags that fit, the first one."""
     found: dict[str, float] = {}
-    training = {tag: value for tag, value in values.items() if not _fits(tag, evaluation)}
+    training = {tag: value for tag, value in values.items() if not fits(tag, evaluation)}
     for name, patterns in (("loss", loss), ("lr", lr), ("grad_norm", grad_norm)):
-        match = next((value for tag, value in training.items() if _fits(tag, patterns)), None)
+        match = next((value for tag, value in training.items() if fits(tag, patterns)), None)
         if match is not None:
             found[name] = match
     for tag, value in training.items():
@@ -41,8 +41,9 @@ def pick_values(
     return found
 
 
-def _fits(tag: str, patterns: Iterable[str]) -> bool:
-    return any(re.search(pattern, tag) for pattern in patterns)
+def fits(tag: str, patterns: Iterable[str]) -> bool:
+    """Whether a tag matches one of the patterns, without case."""
+    return any(re.search(pattern, tag, re.IGNORECASE) for pattern in patterns)
 
 
 class ProgressWriter:

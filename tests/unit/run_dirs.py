@@ -26,11 +26,14 @@ class RunDir:
     grad_norm: tuple[float, ...] = (1.0,) * 10
     lr: tuple[float, ...] = (0.1,) * 10
     first_step: int = 1
+    steps: tuple[int, ...] = ()
+    """Metric steps; empty for consecutive ones from first_step."""
+    exception: str | None = None
     exit_code: int | None = 0
     signal: str | None = None
     stop_reason: str | None = None
     probe: dict[str, Any] | None = field(default_factory=lambda: {
-        "steps": 10, "optimizers_created": 1, "lr_positive_steps": 10, "scaler_skips": 0, "world_size": None,
+        "steps": 10, "optimizers_created": 1, "lr_positive_steps": 10, "scaler_skips": 0, "world_size": None, "clean_exit": True,
         "grad": {"checked": 4, "nonzero": 4}})
     checkpoints: dict[str, Any] | None = None
     ended: bool = True
@@ -59,7 +62,7 @@ class RunDir:
                     "kind": "tensorboard", "path": "events", "sha256": None, "bytes_read": 1, "points": points,
                     "stale_points": 0, "foreign_points": 0, "last_step": None, "last_wall_time": None,
                     "still_there": False, "ownership": "own", "problems": []}] if points else [], problems=[])
-                journal.write("log-end", exception=None, bytes=0, lost_bytes=0)
+                journal.write("log-end", exception=self.exception, bytes=0, lost_bytes=0)
                 journal.write("probe", facts={"loaded": self.probe is not None,
                                               "processes": [self.probe] if self.probe else [], "problems": []})
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})
@@ -67,7 +70,7 @@ class RunDir:
         return out_dir
 
     def _metrics(self, out_dir: Path, now: float) -> int:
-        events = [MetricEvent(tag, self.first_step + index, value, now + index)
+        events = [MetricEvent(tag, self.steps[index] if self.steps else self.first_step + index, value, now + index)
                   for tag, values in (("train/loss", self.loss), ("train/grad_norm", self.grad_norm),
                                       ("train/lr", self.lr))
                   for index, value in enumerate(values)]

@@ -59,8 +59,15 @@ BROKEN: dict[str, tuple[RunDir, str]] = {
     "nan gradient": (replace(PLAIN, grad_norm=(1.0, math.nan, *((1.0,) * 8))), "grad-norm-not-finite"),
     "last gradient": (replace(PLAIN, grad_norm=(*((1.0,) * 9), math.inf),
                               probe={**(PLAIN.probe or {}), "scaler_skips": 1}), "grad-norm-not-finite"),
-    "lr 0": (replace(PLAIN, lr=(0.0,) * 10), "lr-zero"),
-    "no gradient": (replace(PLAIN, grad_norm=(0.0,) * 10), "no-effective-update"),
+    "lr 0": (replace(PLAIN, lr=(0.0,) * 10, probe={**(PLAIN.probe or {}), "lr_positive_steps": 0}), "lr-zero"),
+    "no gradient": (replace(PLAIN, grad_norm=(0.0,) * 10, probe={
+        **(PLAIN.probe or {}), "grad": {"checked": 4, "nonzero": 0}}), "no-effective-update"),
+    "one step in a hundred": (replace(PLAIN, probe={**(PLAIN.probe or {}), "steps": 1}), "target-unproven"),
+    "another's steps": (replace(PLAIN, first_step=5001, probe={**(PLAIN.probe or {}), "steps": 7}),
+                        "target-unproven"),
+    "closing row": (replace(PLAIN, steps=(1, 2, 3, 4, 5, 6, 7, 100), loss=PLAIN.loss[:8], grad_norm=(1.0,) * 8,
+                            lr=(0.1,) * 8, facts=replace(PLAIN.facts, target_steps=100),
+                            probe={**(PLAIN.probe or {}), "steps": 7}), "target-not-reached"),
     "no metrics": (replace(PLAIN, loss=(), grad_norm=(), lr=()), "no-metric-points"),
     "no loss": (replace(PLAIN, loss=()), "no-recognised-metrics"),
     "saving asked": (replace(PLAIN, facts=replace(PLAIN.facts, checkpoint_asked=True)), "checkpoint-missing"),
@@ -78,6 +85,46 @@ def test_broken_or_unproven_run_has_its_own_reason(name: str, tmp_path: Path) ->
     report = report_of(run, tmp_path)
     assert report["decision"] != "GO"
     assert reason in codes(report)
+
+
+HEALTHY: dict[str, RunDir] = {
+    "dense, then every 100": replace(
+        PLAIN, steps=(*range(10), 100, 200), loss=(1.0,) * 12, grad_norm=(1.0,) * 12, lr=(0.1,) * 12,
+        facts=replace(PLAIN.facts, target_steps=250), probe={**(PLAIN.probe or {}), "steps": 250}),
+    "powers of two": replace(
+        PLAIN, steps=(1, 2, 4, 8, 16, 32), loss=(1.0,) * 6, grad_norm=(1.0,) * 6, lr=(0.1,) * 6,
+        facts=replace(PLAIN.facts, target_steps=60), probe={**(PLAIN.probe or {}), "steps": 60}),
+    "metric steps are epochs": replace(
+        PLAIN, facts=replace(PLAIN.facts, target_steps=500), probe={**(PLAIN.probe or {}), "steps": 500}),
+    "micro-steps logged": replace(PLAIN, steps=tuple(range(4, 44, 4)), facts=replace(PLAIN.facts, target_steps=40)),
+    "lr rounded to 0 in the log": replace(PLAIN, lr=(0.0,) * 10),
+    "norm taken after zero_grad": replace(PLAIN, grad_norm=(0.0,) * 10),
+    "two optimizers, the series counts the slower": replace(PLAIN, first_step=0, probe={
+        **(PLAIN.probe or {}), "steps": 50, "optimizers": [{"steps": 10}, {"steps": 50}]}),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_run_with_odd_logging_is_go(name: str, tmp_path: Path) -> None:
+    """Irregular intervals, other units, rounded values: the probe's count decides."""
+    report = report_of(HEALTHY[name], tmp_path)
+    assert (report["decision"], codes(report)) == ("GO", set())
+
+
+def test_own_earliest_checkpoint_is_no_start(tmp_path: Path) -> None:
+    """Two equal checkpoints of the run itself prove nothing against it."""
+    run = replace(PLAIN, checkpoints={
+        "checkpoints": [{"path": "b", "step": 10, "status": "whole"}], "last_step": 10,
+        "change": {"start": "a", "start_kind": "own-earliest", "end": "b", "kind": "none", "comparison": {}}})
+    assert report_of(run, tmp_path)["decision"] == "GO"
+
+
+def test_survived_exception_of_a_reached_target_is_go(tmp_path: Path) -> None:
+    """A traceback in the log fails a run that fell short, not one that came to its target."""
+    assert report_of(replace(PLAIN, exception="ConnectionError: reset"), tmp_path / "a")["decision"] == "GO"
+    cut = replace(PLAIN, loss=PLAIN.loss[:5], grad_norm=(1.0,) * 5, lr=(0.1,) * 5, exception="RuntimeError: x",
+                  probe={**(PLAIN.probe or {}), "steps": 5})
+    assert {"exception-behind-exit-0", "target-not-reached"} <= codes(report_of(cut, tmp_path / "b"))
 
 
 def test_warm_up_alone_is_unproven(tmp_path: Path) -> None:
@@ -110,7 +157,8 @@ def test_weights_that_did_not_learn_are_no_go(change: str, reason: str, tmp_path
     """Equal, merely cast or merely decayed weights contradict every log."""
     run = replace(PLAIN, checkpoints={
         "checkpoints": [{"path": "b", "step": 10, "status": "whole"}], "last_step": 10,
-        "change": {"start": "a", "end": "b", "kind": change, "comparison": {"changed": 0}}})
+        "change": {"start": "a", "start_kind": "own-step-0", "end": "b", "kind": change,
+                   "comparison": {"changed": 0}}})
     report = report_of(run, tmp_path)
     assert (report["decision"], codes(report)) == ("NO-GO", {reason})
 

@@ -1,0 +1,179 @@
+"""How far the run came: metric series, checkpoint names, the trainer's counter and the probe's counts held together.
+
+Sources may count in different units: updates, micro-steps between updates, epochs, samples. Two that count the same
+thing confirm each other; where no two do, nothing is proven, and only a count in the target's own unit can fail a run.
+"""
+
+from __future__ import annotations
+
+from harness.judge.epochs import epochs_completed, target_epoch
+from harness.judge.model import Check, failed, passed, unproven
+from harness.judge.observe import Observation, counts_steps, steps_text
+from harness.record.vocabulary import Reason
+
+MIN_UPDATES, MAX_ACCUMULATION = 5, 256
+"""Fewer updates than this do not tell an accumulation factor from chance; no trainer accumulates over more steps."""
+FAR_BEYOND = 1.5
+"""A run that goes on this many times past a limit was not limited by it."""
+
+
+def furthest_step(seen: Observation) -> int | None:
+    """Completed steps by the furthest of metric series, checkpoint names and counter; None when none tells."""
+    counted = seen.counter.step if seen.counter else None
+    logged = seen.steps.completed if counts_steps(seen) else None
+    known = [step for step in (logged, _saved(seen), counted) if step is not None]
+    return max(known, default=None)
+
+
+def probe_counts(seen: Observation) -> tuple[int, ...]:
+    """Completed steps by each optimizer that the probe saw, those before this attempt added."""
+    resumed = resumed_at(seen)
+    return tuple(resumed + count for count in seen.probe.counts)
+
+
+def resumed_at(seen: Observation) -> int:
+    """Completed steps before this attempt, by the counter, else as far as the first logged step tells."""
+    if seen.counter is not None:
+        return seen.counter.resumed_at
+    first, cadence = seen.steps.first, seen.steps.cadence
+    if first is None or first <= cadence:
+        return 0
+    earlier = [step for step in seen.weights.steps if step < first]
+    return max([*earlier, first - cadence])
+
+
+def matching_count(seen: Observation) -> int | None:
+    """The optimizer count that goes on from the metric series, within twice its largest gap; None when none does."""
+    logged = seen.steps.completed if counts_steps(seen) else None
+    counter = seen.counter
+    if logged is None:
+        lags = counter is not None and not counter.is_final
+        later = [count for count in probe_counts(seen) if counter is not None and count >= counter.step]
+        return max(later) if lags and later else None
+    fitting = [count for count in probe_counts(seen) if logged <= count <= logged + reach_of_gap(seen)]
+    return min(fitting, default=None)
+
+
+def reach_of_gap(seen: Observation) -> int:
+    """Steps that may follow the last logged one without being logged."""
+    gap = seen.steps.largest_gap
+    return 2 * gap if gap > 1 else 1
+
+
+def accumulation(seen: Observation) -> int | None:
+    """Logged steps an update, where that is a whole number: the series counts micro-steps."""
+    logged = seen.steps.completed if counts_steps(seen) else None
+    if logged is None:
+        return None
+    made = logged - resumed_at(seen)
+    factors = [made // count for count in seen.probe.counts if count >= MIN_UPDATES and made % count == 0]
+    return next((factor for factor in factors if 2 <= factor <= MAX_ACCUMULATION), None)
+
+
+def metrics_count_longer(seen: Observation) -> bool:
+    """Whether a metric step is several updates, as an epoch is: some optimizer made a multiple of them."""
+    logged = seen.steps.completed
+    return logged is not None and logged > 0 and any(
+        count % logged == 0 and count >= 2 * logged for count in seen.probe.counts)
+
+
+def saves_count_shorter(seen: Observation) -> bool:
+    """Whether checkpoint names count parts of updates, as samples are: a multiple of what some optimizer made."""
+    saved = seen.weights.last_step
+    return saved is not None and any(
+        count >= MIN_UPDATES and saved % count == 0 and saved >= 2 * count for count in seen.probe.counts)
+
+
+def _saved(seen: Observation) -> int | None:
+    return None if saves_count_shorter(seen) else seen.weights.last_step
+
+
+def check_target_step(seen: Observation) -> Check:
+    """The target was reached: completed steps in the trainer's base, or epochs, where those are the limit."""
+    name = "target_step"
+    if seen.target is None and seen.facts is not None and seen.facts.target_epochs is not None:
+        return target_epoch(seen, seen.facts.target_epochs, seen.facts.target_epochs_source)
+    if seen.target is None:
+        return unproven(name, Reason.TARGET_UNKNOWN, "a known target", steps_text(seen),
+                        "neither --max-steps, nor the command, nor the trainer's log says how many steps")
+    expected = f"{seen.target} steps ({seen.target_source})"
+    counted = seen.counter.step if seen.counter else None
+    if any(step is not None and step >= seen.target for step in (counted, _saved(seen))):
+        return passed(name, expected, steps_text(seen))
+    logged = seen.steps.completed if counts_steps(seen) else None
+    if logged is not None and logged >= seen.target:
+        return _logged_beyond(seen, seen.target, logged, expected)
+    return _logged_short(seen, seen.target, expected)
+
+
+def _logged_beyond(seen: Observation, target: int, logged: int, expected: str) -> Check:
+    """The series passes the target: believed unless the probe counted something that it cannot be."""
+    name, shown = "target_step", steps_text(seen, *seen.probe.counts)
+    by_probe = seen.facts is None or seen.facts.counts_updates_by == "probe"
+    confirmed = matching_count(seen) is not None or (
+        resumed_at(seen) < target and any(count >= target for count in probe_counts(seen)))
+    if confirmed or not by_probe:
+        return passed(name, expected, shown)
+    if logged > FAR_BEYOND * target + reach_of_gap(seen):
+        return unproven(name, Reason.TARGET_UNPROVEN, expected, shown,
+                        f"the run went far beyond {target}, so {seen.target_source} is not its length in these steps")
+    factor = accumulation(seen)
+    if factor is not None:
+        return passed(name, expected, shown, f"one update in {factor} logged steps")
+    if not seen.probe.counts or not seen.probe.clean:
+        return passed(name, expected, shown)
+    return unproven(name, Reason.TARGET_UNPROVEN, expected, shown,
+                    "the probe counted other numbers of applied steps than the log tells")
+
+
+def _logged_short(seen: Observation, target: int, expected: str) -> Check:
+    name = "target_step"
+    match, counts, reached = matching_count(seen), probe_counts(seen), furthest_step(seen)
+    shown = steps_text(seen, *counts)
+    if (match is not None and match >= target) or target in counts:
+        return passed(name, expected, shown, "the probe counts on from the last logged step")
+    if any(count > target for count in counts):
+        why = "no step was logged" if reached is None else "the log counts in another unit than the updates"
+        return _unseen(name, expected, shown, why) if reached is not None else passed(
+            name, expected, shown, "counted by the probe alone")
+    if reached is None:
+        return _unseen(name, expected, shown, "no metric series, checkpoint or counter tells the step")
+    if seen.steps.base is None and seen.steps.completed == reached and reached + 1 >= target and match is None:
+        return _unseen(name, expected, shown, "the first logged step is 0 and nothing tells whether it was an update")
+    within_gap = seen.steps.largest_gap > 1 and target <= reached + reach_of_gap(seen)
+    lone = seen.steps.lone_last is not None and seen.steps.lone_last >= target
+    if match is not None and (seen.probe.clean or not within_gap):
+        return _short(seen, target, reached, expected, shown)
+    if within_gap or lone:
+        return _unseen(name, expected, shown, "the last steps may be missing in the log, which is kept at intervals")
+    if counts and seen.counter is None and accumulation(seen) is None:
+        return _unseen(name, expected, shown, "the log and the probe count different things")
+    return _short(seen, target, reached, expected, shown)
+
+
+def _unseen(name: str, expected: str, shown: str, why: str) -> Check:
+    return unproven(name, Reason.TARGET_UNPROVEN, expected, shown, why)
+
+
+def _short(seen: Observation, target: int, reached: int, expected: str, shown: str) -> Check:
+    return failed("target_step", Reason.TARGET_NOT_REACHED, expected, shown,
+                  f"{target - reached} step(s) short{_own_limit(seen, reached)}")
+
+
+def _own_limit(seen: Observation, reached: int) -> str:
+    """Which limit of the trainer's own ended the run, where it says so."""
+    counter = seen.counter
+    if counter is None or counter.planned is None or not reached >= counter.planned:
+        return ""
+    return f": the trainer's own limit is {counter.planned} (max_steps in {counter.source})"
+
+
+def is_target_met(seen: Observation) -> bool | None:
+    """Whether the target was reached; None where that is unproven or there is none."""
+    if seen.target is None and (seen.facts is None or seen.facts.target_epochs is None):
+        return None
+    if seen.target is None:
+        epochs, done = seen.facts.target_epochs if seen.facts else None, epochs_completed(seen)
+        return None if epochs is None or done is None else done >= epochs
+    status = check_target_step(seen).status.value
+    return {"passed": True, "failed": False}.get(status)
