@@ -33,8 +33,8 @@ class RunDir:
     signal: str | None = None
     stop_reason: str | None = None
     probe: dict[str, Any] | None = field(default_factory=lambda: {
-        "steps": 10, "optimizers_created": 1, "lr_positive_steps": 10, "scaler_skips": 0, "world_size": None, "clean_exit": True,
-        "grad": {"checked": 4, "nonzero": 4}})
+        "steps": 10, "optimizers_created": 1, "lr_positive_steps": 10, "scaler_skips": 0, "world_size": None,
+        "clean_exit": True, "grad": {"checked": 4, "nonzero": 4}})
     checkpoints: dict[str, Any] | None = None
     ended: bool = True
     spec: dict[str, Any] = field(default_factory=dict)

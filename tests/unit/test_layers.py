@@ -15,7 +15,8 @@ PACKAGE = ROOT / "harness"
 LAYERS = (
     ("errors", "spec"),
     ("record",),
-    ("command", "launch", "metrics", "probe", "environment"),
+    ("command", "launch", "probe", "environment"),
+    ("metrics",),
     ("frameworks",),
     ("watch", "checkpoints"),
     ("judge",),
