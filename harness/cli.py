@@ -47,9 +47,12 @@ def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not a count: give a whole number above 0")
     return value
 
 

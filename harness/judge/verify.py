@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.judge.report import build_report, write_report
 from harness.record import outdir
+from harness.record.files import open_regular, read_json
 from harness.record.run_record import open_record
 from harness.record.schemas import schema_problems
 
@@ -27,30 +28,37 @@ class Disagreement:
 
 
 def verify(out_dir: Path) -> dict[str, Any]:
-    """{ok, out_dir, decision, outcome, reasons, report, disagreements, gone}.
+    """{ok, out_dir, running, decision, outcome, confidence, reasons, report, disagreements, gone}.
 
-    `ok` is true for a GO without disagreement. A missing report is made ("report": "made"). RecordError when the
-    out-dir holds no run; LeaseHeld is no error: a run that goes on is judged as unfinished.
+    `ok` is true for a GO without disagreement. A missing report is made ("report": "made"). A run that goes on is not
+    judged: `running` is true, decision, outcome and confidence are null. RecordError when the out-dir holds no run.
     """
+    if outdir.is_held(out_dir):
+        return _document(out_dir, None, "none yet, the run goes on", [], [])
     fresh = build_report(out_dir)
     path = out_dir / outdir.REPORT
-    running = outdir.is_held(out_dir)
-    if not path.exists():
-        if not running:
-            write_report(out_dir)
-        disagreements: list[Disagreement] = []
-        state = "none yet, the run goes on" if running else "made"
-    else:
+    if path.exists():
         disagreements, state = _against_report(path, fresh), "read"
+    else:
+        write_report(out_dir)
+        disagreements, state = [], "made"
     moved, gone = _against_sources(out_dir)
-    disagreements += moved
+    return _document(out_dir, fresh, state, disagreements + moved, gone)
+
+
+def _document(
+    out_dir: Path, fresh: dict[str, Any] | None, state: str, disagreements: list[Disagreement], gone: list[str]
+) -> dict[str, Any]:
+    """What `verify` answers; `fresh` is None while the run goes on."""
+    evidence = fresh["evidence"] if fresh else {}
     return {
-        "ok": fresh["decision"] == "GO" and not disagreements and not running,
+        "ok": fresh is not None and fresh["decision"] == "GO" and not disagreements,
         "out_dir": str(out_dir),
-        "decision": fresh["decision"],
-        "outcome": fresh["evidence"]["outcome"],
-        "confidence": fresh["confidence"],
-        "reasons": fresh["evidence"]["reasons"],
+        "running": fresh is None,
+        "decision": fresh["decision"] if fresh else None,
+        "outcome": evidence.get("outcome"),
+        "confidence": fresh["confidence"] if fresh else None,
+        "reasons": evidence.get("reasons", []),
         "report": state,
         "disagreements": [asdict(item) for item in disagreements],
         "gone": gone,
@@ -59,7 +67,7 @@ def verify(out_dir: Path) -> dict[str, Any]:
 
 def _against_report(path: Path, fresh: dict[str, Any]) -> list[Disagreement]:
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = read_json(path)
     except (OSError, ValueError) as error:
         return [Disagreement(what=path.name, expected="a readable report", observed=str(error))]
     found = [Disagreement(what=path.name, expected="its schema", observed=problem)
@@ -89,10 +97,10 @@ def _against_sources(out_dir: Path) -> tuple[list[Disagreement], list[str]]:
     for source in sources:
         _compare(Path(source["path"]), out_dir, source.get("sha256"), int(source.get("first_offset") or 0),
                  int(source.get("bytes_read") or 0), found, gone)
-    for checkpoint in facts.get("checkpoints", []):
-        for item in checkpoint.get("files", []):
+    for checkpoint in facts.get("checkpoints") or []:
+        for item in checkpoint.get("files") or []:
             if item.get("sha256"):
-                _compare(Path(item["path"]), out_dir, item["sha256"], 0, int(item["bytes"]), found, gone)
+                _compare(Path(item["path"]), out_dir, item["sha256"], 0, int(item.get("bytes") or 0), found, gone)
     return found, gone
 
 
@@ -102,7 +110,7 @@ def _compare(
     place = path if path.is_absolute() else out_dir / path
     if digest is None:
         return
-    if not place.exists():
+    if not os.path.exists(place):  # noqa: PTH110 (an odd path is a gone one, no error)
         gone.append(str(path))
         return
     now = range_digest(place, start, length)
@@ -114,11 +122,11 @@ def range_digest(path: Path, start: int, length: int) -> str:
     """SHA-256 of `length` bytes from `start`; of fewer where the file is shorter; the error's text where unreadable."""
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as handle:
+        with os.fdopen(open_regular(path), "rb") as handle:
             handle.seek(start)
             while length > 0 and (chunk := handle.read(min(CHUNK_BYTES, length))):
                 digest.update(chunk)
                 length -= len(chunk)
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
+    except (OSError, ValueError, OverflowError) as error:
+        return f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
     return f"{digest.hexdigest()}" if length == 0 else f"{digest.hexdigest()} ({length} bytes missing)"

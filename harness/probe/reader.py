@@ -129,8 +129,11 @@ def _rows(optimizers: tuple[ProbeOptimizer, ...]) -> list[dict[str, Any]]:
     return [dataclasses.asdict(optimizer) for optimizer in optimizers]
 
 
-def read_probe(directory: Path) -> ProbeFacts:
-    """Facts in a probe directory; a directory that is missing or unreadable holds none."""
+def read_probe(directory: Path, since: float | None = None) -> ProbeFacts:
+    """Facts in a probe directory; a directory that is missing or unreadable holds none.
+
+    What was written before `since` (seconds since the epoch) is an earlier run's and does not count.
+    """
     problems: list[str] = []
     processes = []
     try:
@@ -145,9 +148,13 @@ def read_probe(directory: Path) -> ProbeFacts:
         problems.append(f"{len(files)} files, of which {MAX_FILES} are read")
     for name in files[:MAX_FILES]:
         try:
-            processes.append(_parse(directory / name))
+            process = _parse(directory / name)
+            if since is not None and process.updated_at < since:
+                raise ValueError(f"written {since - process.updated_at:.1f} s before this run began; not of this run")
+            processes.append(process)
         except (ValueError, OSError, RecursionError, MemoryError) as error:
             problems.append(f"{name!r:.{MAX_TEXT}}: {_reason(error)}")
+    names = [name for name in names if name.endswith(".json") or not _is_older(directory / name, since)]
     if "problems.log" in names:
         problems.extend(_own_problems(directory / "problems.log"))
     return ProbeFacts(
@@ -155,6 +162,13 @@ def read_probe(directory: Path) -> ProbeFacts:
         processes=tuple(sorted(processes, key=lambda process: (process.started_at, process.path.name))),
         problems=tuple(problems[:MAX_PROBLEMS]),
     )
+
+
+def _is_older(path: Path, since: float | None) -> bool:
+    try:
+        return since is not None and path.lstat().st_mtime < since
+    except OSError:
+        return True
 
 
 def _reason(error: BaseException) -> str:

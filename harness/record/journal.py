@@ -14,10 +14,12 @@ from types import TracebackType
 from typing import Any
 
 from harness.errors import RecordError
-from harness.record.files import dump_json
+from harness.record.files import dump_json, open_regular
 
 JOURNAL_NAME = "journal.jsonl"
 MAX_LINE_BYTES = 16 << 20
+LATEST_TIME = 253_402_300_800.0
+"""The year 10000, which no date can hold."""
 
 Entry = dict[str, Any]
 
@@ -68,17 +70,20 @@ def read_journal(path: Path) -> tuple[list[Entry], list[str]]:
     entries: list[Entry] = []
     problems: list[str] = []
     try:
-        with path.open("rb") as handle:
+        with os.fdopen(open_regular(path), "rb") as handle:
             for number, line in enumerate(_lines(handle), start=1):
                 if not line.strip():
                     continue
                 entry = _entry(line)
                 if entry is None:
                     problems.append(f"{path.name} line {number} is not a whole entry ({len(line)} bytes)")
+                elif odd := _odd(entry):
+                    problems.append(f"{path.name} line {number} is left out: {odd}")
                 else:
                     entries.append(entry)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RecordError(f"{path}: cannot be read: {why}") from error
     return entries, problems
 
 
@@ -94,4 +99,14 @@ def _entry(line: bytes) -> Entry | None:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and isinstance(value.get("event"), str) else None
+    return value if isinstance(value, dict) else None
+
+
+def _odd(entry: Entry) -> str:
+    """What makes an entry unusable, "" for nothing."""
+    if not isinstance(entry.get("event"), str):
+        return "its event is not a text"
+    moment, seq = entry.get("time"), entry.get("seq", 0)
+    if not isinstance(moment, (int, float)) or isinstance(moment, bool) or not 0 <= moment < LATEST_TIME:
+        return f"the time of its event {entry['event']!r:.80} is not a time"
+    return "" if type(seq) is int else f"the seq of its event {entry['event']!r:.80} is not a whole number"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
+import re
 import socket
 from pathlib import Path
 from types import TracebackType
 
 from harness.errors import ConfigError, LeaseHeld
+from harness.record.files import read_json
 
 RUN_SPEC = "run-spec.json"
 RUN_COMMAND = "run-command.txt"
@@ -28,7 +29,8 @@ _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
     REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, "babysit-training.json", "check-failed-run.json",
 )
-_ARTIFACT_GLOBS = ("train*.log", "hp-overrides.*")
+_ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
+_PROBE_NAMES = re.compile(r"\..*|.*\.json|loaded|problems\.log")
 
 
 def prepare(out_dir: Path) -> None:
@@ -83,7 +85,7 @@ class Lease:
 def is_held(out_dir: Path) -> bool:
     """Whether a living supervisor writes this out-dir."""
     try:
-        handle = os.open(out_dir / LEASE, os.O_RDONLY)
+        handle = os.open(out_dir / LEASE, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:
@@ -96,21 +98,50 @@ def is_held(out_dir: Path) -> bool:
 
 
 def archive_earlier_run(out_dir: Path) -> Path | None:
-    """Move an earlier run's artifacts to attempts/RUN_ID; None when there is none. Checkpoints stay."""
-    found = [path for name in _ARTIFACTS if (path := out_dir / name).exists() or path.is_symlink()]
-    found += [path for pattern in _ARTIFACT_GLOBS for path in sorted(out_dir.glob(pattern)) if path not in found]
-    if not any(path.name in (RUN_SPEC, JOURNAL, REPORT) for path in found):
+    """Move an earlier run's artifacts to attempts/RUN_ID; None when there is none. Checkpoints stay.
+
+    Any artifact counts, since what is left here would be taken for the next run's. The run spec moves last: after a
+    kill in between it still names the directory, and the next call goes on with it.
+    """
+    found = _artifacts(out_dir)
+    if not found:
         return None
-    target = _free_name(out_dir / ATTEMPTS, _earlier_run_id(out_dir))
-    target.mkdir(parents=True)
+    target = _archive(out_dir, {path.name for path in found})
+    target.mkdir(parents=True, exist_ok=True)
     for path in found:
         path.rename(target / path.name)
     return target
 
 
+def _artifacts(out_dir: Path) -> list[Path]:
+    """What runs of this harness left, the run spec last."""
+    names = sorted(path.name for path in out_dir.iterdir())
+    found = [name for name in names if name in _ARTIFACTS or _ARTIFACT_NAMES.fullmatch(name)]
+    if PROBE_DIR in found and not _is_probe(out_dir / PROBE_DIR):
+        found.remove(PROBE_DIR)
+    return [out_dir / name for name in sorted(found, key=lambda name: name == RUN_SPEC)]
+
+
+def _is_probe(directory: Path) -> bool:
+    """Whether a directory of this name holds the probe's files, and is not the user's."""
+    try:
+        return all(_PROBE_NAMES.fullmatch(path.name) for path in directory.iterdir())
+    except OSError:
+        return False
+
+
+def _archive(out_dir: Path, names: set[str]) -> Path:
+    """A directory of its own for the earlier run, or the one that an interrupted call began."""
+    begun = out_dir / ATTEMPTS / _earlier_run_id(out_dir)
+    taken = {path.name for path in begun.iterdir()} if begun.is_dir() else {RUN_SPEC}
+    if RUN_SPEC in names and taken.isdisjoint(names):
+        return begun
+    return _free_name(out_dir / ATTEMPTS, begun.name)
+
+
 def _earlier_run_id(out_dir: Path) -> str:
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        name = json.loads((out_dir / RUN_SPEC).read_bytes()).get("run_id")
+        name = read_json(out_dir / RUN_SPEC).get("run_id")
         if isinstance(name, str) and name and all(c.isalnum() or c in "-_." for c in name) and name.strip("."):
             return name[:100]
     return "unknown"

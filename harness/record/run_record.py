@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.record import outdir
+from harness.record.entry_shapes import shape_problem
+from harness.record.files import read_json
 from harness.record.journal import Entry, read_journal
 from harness.record.store import MetricStore
 from harness.spec import RunSpec
@@ -44,13 +46,23 @@ class RunRecord:
 
 @contextmanager
 def open_record(out_dir: Path) -> Iterator[RunRecord]:
-    """Read an out-dir. RecordError when there is no run in it that could be judged at all."""
+    """Read an out-dir. RecordError when there is no run in it that could be judged at all.
+
+    Entries of a shape that is none are left out and reported. What content still breaks the code that uses the record
+    is a RecordError too.
+    """
     problems: list[str] = []
     if not out_dir.is_dir():
         raise RecordError(f"{out_dir}: no such directory; give the --out-dir of a run")
     spec = _spec(out_dir)
     entries, damage = read_journal(out_dir / outdir.JOURNAL)
     problems += damage
+    shaped = []
+    for entry in entries:
+        if problem := shape_problem(entry):
+            problems.append(f"{outdir.JOURNAL} entry {entry.get('seq')} ({entry['event']}) is left out: {problem}")
+        else:
+            shaped.append(entry)
     store = None
     try:
         if (out_dir / outdir.METRICS_DB).exists():
@@ -59,8 +71,12 @@ def open_record(out_dir: Path) -> Iterator[RunRecord]:
         problems.append(str(error))
     try:
         yield RunRecord(
-            out_dir=out_dir, spec=spec, entries=tuple(entries), store=store, problems=tuple(problems)
+            out_dir=out_dir, spec=spec, entries=tuple(shaped), store=store, problems=tuple(problems)
         )
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError, OverflowError) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1].name
+        message = f"{out_dir}: {outdir.JOURNAL} or {outdir.RUN_SPEC} holds what cannot be judged"
+        raise RecordError(f"{message}: {type(error).__name__} in {place}: {str(error)[:300]}") from error
     finally:
         if store is not None:
             store.close()
@@ -69,7 +85,7 @@ def open_record(out_dir: Path) -> Iterator[RunRecord]:
 def _spec(out_dir: Path) -> RunSpec:
     path = out_dir / outdir.RUN_SPEC
     try:
-        return RunSpec.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return RunSpec.from_json(read_json(path))
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}; {out_dir} holds no run of this harness") from error
     except (ValueError, TypeError, AttributeError) as error:

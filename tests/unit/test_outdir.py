@@ -65,7 +65,7 @@ def test_journal_survives_a_half_line(tmp_path: Path) -> None:
         journal.write("b", text="line\nbreak \udc80")
     with path.open("ab") as handle:
         handle.write(b'{"seq": 2, "event": "c"')
-        handle.write(b'\n{"seq": -1, "event": "reaped"}\n')
+        handle.write(b'\n{"seq": -1, "time": 1.0, "event": "reaped"}\n')
     entries, problems = read_journal(path)
     assert [entry["event"] for entry in entries] == ["a", "b", "reaped"]
     assert entries[0]["value"] == {"value": None, "repr": "nan"}

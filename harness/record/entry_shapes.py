@@ -1,0 +1,86 @@
+"""What the fields of journal entries are, as far as judging reads them: an entry of another shape is not evidence.
+
+A shape is a type (or a tuple of types), a list of one shape `[shape]`, or an object of named fields `{name: shape}`.
+A field may be absent or null unless its name ends in `!`; fields that are not named here may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NUMBER = (int, float)
+TEXT = str
+PROBLEMS = [(str, dict)]
+SOURCE = {
+    "path!": TEXT, "kind": TEXT, "sha256": TEXT, "first_offset": int, "bytes_read": int, "points": int,
+    "stale_points": int, "foreign_points": int, "problems": PROBLEMS, "counter": dict,
+}
+CHECKPOINT = {
+    "path!": TEXT, "step": int, "epoch": NUMBER, "status": TEXT, "nonfinite": [TEXT], "problems": [TEXT],
+    "files": [{"path!": TEXT, "sha256": TEXT, "bytes": int}],
+}
+PROBE_PROCESS = {
+    "steps": int, "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
+    "grad": {"checked": int, "nonzero": int},
+}
+SHAPES: Mapping[str, Any] = {
+    "run-started": {"harness_version": TEXT, "session": TEXT, "supervisor_pid": int},
+    "command": {
+        "text": TEXT, "argv": [TEXT], "cwd": TEXT, "env_changes": dict, "entrypoint": TEXT,
+        "facts": {"name!": TEXT, "reason!": TEXT, "target_steps": int, "start_weights": TEXT},
+        "overrides": [{"key!": TEXT}], "findings": [{"code": TEXT, "message": TEXT}],
+    },
+    "environment": {"environment": {"accelerators": list}, "commit": dict},
+    "inventory": {"files": int},
+    "attempt-started": {"attempt": int, "launched_at": NUMBER},
+    "attempt-ended": {
+        "attempt": int, "exit_code": int, "signal": TEXT, "ended_at": NUMBER, "seconds": NUMBER, "stop_reason": TEXT,
+        "resumed_from": int,
+    },
+    "launch-failed": {"message": TEXT},
+    "stragglers": {"processes": [dict]},
+    "sources": {"sources": [SOURCE], "problems": PROBLEMS},
+    "log-end": {"exception": TEXT, "bytes": int, "lost_bytes": int},
+    "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
+    "checkpoints": {"facts": {
+        "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
+        "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
+    }},
+    "effective-values": {"values": dict},
+    "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int, "wall_added_s": NUMBER},
+}
+_NAMES = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list"}
+
+
+def shape_problem(entry: Mapping[str, Any]) -> str:
+    """Where an entry departs from the shape of its event, "" where it does not."""
+    return _problem(entry, SHAPES.get(entry["event"], {}), "")
+
+
+def _problem(value: Any, shape: Any, where: str) -> str:
+    if isinstance(shape, dict):
+        return _object_problem(value, shape, where)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{where} is not a list"
+        found = (_problem(item, shape[0], f"{where}[{index}]") for index, item in enumerate(value))
+        return next(filter(None, found), "")
+    kinds = shape if isinstance(shape, tuple) else (shape,)
+    if isinstance(value, kinds) and not isinstance(value, bool):
+        return ""
+    return f"{where} is not {' or '.join(_NAMES[kind] for kind in kinds)}"
+
+
+def _object_problem(value: Any, shape: dict[str, Any], where: str) -> str:
+    if not isinstance(value, Mapping):
+        return f"{where} is not an object"
+    for named, inner in shape.items():
+        name = named.rstrip("!")
+        place = f"{where}.{name}" if where else name
+        if value.get(name) is None:
+            if named != name:
+                return f"{place} is missing"
+        elif problem := _problem(value[name], inner, place):
+            return problem
+    return ""
