@@ -4,14 +4,20 @@ Counted are bytes that appeared after `inventory`: a new file from its start, a 
 old end, a file that was truncated, rewritten or replaced from its start again. Of those, events whose
 writer's clock lies more than ten minutes before the launch are stale, and so are events without a clock in a
 file that was not modified since; events of a file that a process outside the run is seen writing are foreign.
+
+Whose a file is, in this order: who is seen writing it; a directory that was named for this run and held nothing
+before; a proven file of the run beside or below it; and, as long as no file is proven the run's, that nobody but
+one writer is seen to have come or gone on below the roots. Else it is unknown, and once one file is proven the
+run's, what is unknown does not count.
 """
 
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +25,8 @@ from harness.metrics.csv import CsvReader, looks_like_csv_metrics
 from harness.metrics.discovery import Candidate, Found, kind_of, read_tail, walk
 from harness.metrics.jsonl import JsonlReader, looks_like_metrics
 from harness.metrics.model import Counter, EventColumns, RestartMarker, SourceProblem
-from harness.metrics.ownership import Holder, Ownership, writer_in_name
+from harness.metrics.ownership import CLOCK_SLACK_S as _START_SLACK_S
+from harness.metrics.ownership import Holder, NamedWriter, Ownership, writer_in_name
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.trainer_state import History, TrainerStateReader, output_directory
 from harness.record.store import MetricStore
@@ -36,6 +43,10 @@ _MAX_RESTARTS = 100
 _LOOKS = {"jsonl": looks_like_metrics, "csv": looks_like_csv_metrics}
 """Kinds whose name promises little: whether the content is metrics."""
 _STATE = "trainer_state"
+_SPLIT = re.compile(r"^(train|training|eval|val|valid|validation|test|dev)$")
+"""Directories that one run makes side by side."""
+_NAMED = Path()
+_EARLY_S = 0.5
 _EVAL_STEM = re.compile(r"^(eval|val|valid|validation|test)([_.-]|$)")
 
 
@@ -65,6 +76,8 @@ class SourceFact:
     problems: tuple[SourceProblem, ...]
     counter: Counter | None = None
     """The trainer's own count of steps, where the source holds one and was written by this run."""
+    set_aside: str = ""
+    """Why `foreign_points` holds the points of a source that is not known to be foreign."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready mapping."""
@@ -81,6 +94,8 @@ class Latest:
     wall_time: float
     path: str
     """The file it was read from."""
+    ownership: str
+    """Of that file, as far as it is known by now."""
 
 
 @dataclass(slots=True)
@@ -91,14 +106,32 @@ class _Tracked:
     run: str
     shared: bool
     """Whether its directory held metric files before the launch."""
+    certain: bool
+    """Whether it is the run's own for its place alone."""
+    group: Path
+    """What one writer fills: the first directory on the way down that is new, else the file's directory."""
+    area: Path
+    """The group; for all directories that were named for this run and are not new, _NAMED."""
+    is_new: bool
+    """Whether the group appeared after the inventory."""
+    is_early: bool = False
+    """Whether it changed between the inventory and the launch."""
     source: int | None = None
     ownership: str = "own"
     holder: Holder | None = None
+    values: dict[tuple[str, str], tuple[int, Latest]] = field(default_factory=dict)
+    """The last values with their place in the order of reading."""
+    set_aside: str = ""
     looks: int = 0
     points: dict[Standing, int] = field(default_factory=lambda: dict.fromkeys(Standing, 0))
     first_step: int | None = None
     last_step: int | None = None
     last_wall_time: float | None = None
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether nothing tells its owner but what is known of the other files."""
+        return self.holder is None and not self.certain
 
 
 def phase_rule(
@@ -133,12 +166,14 @@ class MetricCollector:
         run_pids: Callable[[], Collection[int]] | None = None,
         attempt: int = 1,
         resume_from: Path | None = None,
+        explicit_roots: Collection[Path] | None = None,
     ) -> None:
         """`roots`: directories (or files) that the run writes metrics to; they need not exist yet.
 
         `resume_from`: a checkpoint, or a directory of them, whose trainer states the run may go on from.
         `out_dir`: what lies in it is the run's own. `run_pids`: living processes of the run, to see who
-        writes a file; without it a file in a shared directory stays "unknown".
+        writes a file. `explicit_roots`: those that were named for this run, None for all; the others are a
+        trainer's default, below which other runs may write too.
         """
         self.store = store
         store.phase_of = phase_rule(eval_tag_patterns, summary_tag_patterns)
@@ -146,8 +181,13 @@ class MetricCollector:
         """Attempt that newly found files belong to; the owner raises it at a restart."""
         self.problems: list[SourceProblem] = []
         """What is wrong with roots, not with a file."""
-        self.latest: dict[tuple[str, str], Latest] = {}
-        """{(run, tag): last value read}, for progress."""
+        self._latest: dict[tuple[str, str], Latest] | None = None
+        self._reads = 0
+        self._explicit = None if explicit_roots is None else {root.resolve() for root in explicit_roots}
+        self._occupied: set[Path] = set()
+        """Roots that held metric files before the launch."""
+        self._folders: set[str] = set()
+        """Directories that were there before the launch."""
         self._roots: list[Path] = []
         self._prefixes: dict[Path, str] = {}
         self._out_dir = out_dir.resolve() if out_dir else None
@@ -175,6 +215,32 @@ class MetricCollector:
         self._roots.append(resolved)
         return True
 
+    @property
+    def latest(self) -> dict[tuple[str, str], Latest]:
+        """{(run, tag): last value read}, for progress: of the run's own files once there is one, else of those
+        whose owner is unknown."""
+        if self._latest is None:
+            every = [tracked for tracked in self._every() if tracked.ownership != "foreign" and tracked.values]
+            own = [tracked for tracked in every if tracked.ownership == "own"]
+            entries = [
+                (number, key, latest, tracked.ownership)
+                for tracked in own or every
+                for key, (number, latest) in tracked.values.items()
+            ]
+            entries.sort(key=lambda entry: entry[0])
+            self._latest = {key: replace(latest, ownership=owner) for _, key, latest, owner in entries}
+        return self._latest
+
+    def _every(self) -> list[_Tracked]:
+        return [*self._closed, *self._tracked.values()]
+
+    def observe_run_pids(self) -> None:
+        """Remember the run's processes of this moment, so that a short-lived one is known as the run's later.
+
+        Each poll does so too, as often as it is cheap."""
+        if self._ownership is not None:
+            self._ownership.observe(at_once=True)
+
     # -- before the launch
 
     def inventory(self) -> list[Candidate]:
@@ -189,7 +255,10 @@ class MetricCollector:
 
     def _take_stock(self, root: Path) -> list[Candidate]:
         found = []
-        for item in self._walk(root):
+        for item in self._walk(root, self._folders):
+            looks = _LOOKS.get(item.kind)
+            if looks is None or looks(Path(item.path)):
+                self._occupied.add(root)
             if item.path in self._before:
                 continue
             candidate = Candidate(
@@ -207,7 +276,6 @@ class MetricCollector:
             path = Path(candidate.path)
             if candidate.kind == _STATE:
                 self._history(output_directory(path)).remember(path)
-            looks = _LOOKS.get(candidate.kind)
             if looks is None or looks(path):
                 self._shared.add(str(path.parent))
         return found
@@ -244,6 +312,8 @@ class MetricCollector:
 
     def _poll(self, now: float, launched_at: float, *, final: bool) -> int:
         self._launched_at = launched_at
+        if self._ownership is not None:
+            self._ownership.observe()
         with self.store.transaction():
             self._discover()
             count = 0
@@ -253,6 +323,9 @@ class MetricCollector:
                 if tracked.reader.ended in ("truncated", "replaced") and self._may_restart(path):
                     count += self._read(self._restart(path), now, launched_at, final=final)
             self._look(launched_at, final=final)
+            self._resolve()
+            if final:
+                self._set_aside()
         return count
 
     def _discover(self) -> None:
@@ -265,12 +338,12 @@ class MetricCollector:
         cost = time.monotonic() - began
         self._next_walk = time.monotonic() + max(_WALK_GAP_S, _WALK_COST_FACTOR * cost)
 
-    def _walk(self, root: Path) -> Iterator[Found]:
+    def _walk(self, root: Path, folders: set[str] | None = None) -> Iterator[Found]:
         if root.exists():
             self._seen_roots.add(root)
         elif root in self._seen_roots:
             self._report(root, "vanished", "the directory is gone")
-        for item in walk(root):
+        for item in walk(root, folders):
             if isinstance(item, str):
                 self._report(root, "unreadable", item)
             else:
@@ -298,7 +371,9 @@ class MetricCollector:
                 self._ignored.add((item.path, item.inode))
             if not verdict:
                 return
-        self._track(root, item.path, item.kind, first_offset).reader.identity = identity
+        tracked = self._track(root, item.path, item.kind, first_offset)
+        tracked.reader.identity = identity
+        tracked.is_early = item.path in self._before and item.mtime < self._launched_at - _EARLY_S
 
     def _is_untouched(self, item: Found) -> bool:
         before = self._before.get(item.path)
@@ -338,14 +413,34 @@ class MetricCollector:
         return before.size if item.size > before.size else None
 
     def _track(self, root: Path, path: str, kind: str, first_offset: int) -> _Tracked:
-        shared = str(Path(path).parent) in self._shared and not self._is_in_out_dir(path)
+        in_out_dir = self._is_in_out_dir(path)
+        shared = str(Path(path).parent) in self._shared and not in_out_dir
+        is_explicit = self._explicit is None or root in self._explicit
+        folder = output_directory(Path(path)) if kind == _STATE else Path(path).parent
+        group, is_new = self._group(root, folder)
+        certain = in_out_dir or (is_explicit and root not in self._occupied and not shared)
         tracked = self._tracked[path] = _Tracked(
             reader=self._reader(Path(path), kind, first_offset),
             run=self._run_name(root, Path(path), kind),
             shared=shared,
-            ownership="unknown" if shared else "own",
+            certain=certain,
+            group=group,
+            area=_NAMED if is_explicit and not is_new else group,
+            is_new=is_new,
+            ownership="own" if certain else "unknown",
         )
         return tracked
+
+    def _group(self, root: Path, folder: Path) -> tuple[Path, bool]:
+        """(directory that one writer fills, whether it is new)."""
+        if not folder.is_relative_to(root):
+            return folder, str(folder) not in self._folders
+        place = root
+        for part in folder.relative_to(root).parts:
+            above, place = place, place / part
+            if str(place) not in self._folders:
+                return (above if _SPLIT.match(part) else place), True
+        return folder, str(folder) not in self._folders
 
     def _reader(
         self, path: Path, kind: str, first_offset: int
@@ -385,7 +480,11 @@ class MetricCollector:
             reader=self._reader(Path(path), old.reader.kind, 0),
             run=old.run,
             shared=old.shared,
-            ownership="unknown" if old.shared else "own",
+            certain=old.certain,
+            group=old.group,
+            area=old.area,
+            is_new=old.is_new,
+            ownership="own" if old.certain else "unknown",
         )
         self._tracked[path] = new
         return new
@@ -455,10 +554,11 @@ class MetricCollector:
         wall, path = max(columns.wall_time), str(tracked.reader.path)
         if wall > 0.0:
             tracked.last_wall_time = max(wall, tracked.last_wall_time or 0.0)
+        self._reads += 1
+        self._latest = None
         for tag, index in dict(zip(columns.tag, range(len(columns.tag)), strict=True)).items():
-            self.latest[tracked.run, columns.tags[tag]] = Latest(
-                columns.step[index], columns.value[index], columns.wall_time[index], path
-            )
+            latest = Latest(columns.step[index], columns.value[index], columns.wall_time[index], path, "")
+            tracked.values[tracked.run, columns.tags[tag]] = self._reads, latest
 
     def _look(self, launched_at: float, *, final: bool) -> None:
         """Learn who writes the files whose writer is not known, and follow event files outside the roots."""
@@ -482,31 +582,84 @@ class MetricCollector:
         if holder.of_run:
             tracked.ownership = "own"
             return
-        if not (tracked.shared or 0.0 < holder.started_at < launched_at):
+        if not (tracked.shared or 0.0 < holder.started_at < launched_at - _START_SLACK_S):
             tracked.ownership = "unknown"
             return
         tracked.ownership = "foreign"
+        self._take_away(tracked)
+
+    def _take_away(self, tracked: _Tracked) -> None:
+        """The points of a file count no longer."""
         tracked.points[Standing.FOREIGN] += tracked.points[Standing.FRESH]
         tracked.points[Standing.FRESH] = 0
         tracked.first_step = tracked.last_step = tracked.last_wall_time = None
-        for key in [key for key, latest in self.latest.items() if latest.path == str(tracked.reader.path)]:
-            del self.latest[key]
+        tracked.values.clear()
+        self._latest = None
         if tracked.source is not None:
             self.store.set_standing(tracked.source, Standing.FOREIGN, only=Standing.FRESH)
+
+    def _resolve(self) -> None:
+        """Whose the files are whose writer was not seen, by all that is known of the others."""
+        every = self._every()
+        unseen = [tracked for tracked in every if tracked.is_unseen]
+        others = [tracked for tracked in every if tracked.holder is not None and not tracked.holder.of_run]
+        proven = [
+            tracked
+            for tracked in every
+            if tracked.ownership == "own" and not tracked.is_unseen and tracked.points[Standing.FRESH]
+        ]
+        # A directory above a proven file is the run's too; one beside it may be another run's.
+        own_areas = {tracked.area for tracked in proven}
+        own_groups = {folder for tracked in proven for folder in (tracked.group, *tracked.reader.path.parents)}
+        blocked = {tracked.group for tracked in others}
+        alone = not proven and self._is_one_writer(unseen, others)
+        for tracked in unseen:
+            doubtful = tracked.is_early or tracked.group in blocked or self._is_named_for_another(tracked)
+            fits = alone or tracked.area in own_areas or tracked.group in own_groups
+            ownership = "own" if fits and not doubtful else "unknown"
+            if ownership != tracked.ownership:
+                tracked.ownership, self._latest = ownership, None
+
+    def _is_one_writer(self, unseen: Sequence[_Tracked], others: Sequence[_Tracked]) -> bool:
+        """Whether all that came or went on below the roots may be one run's: then it is this one's."""
+        names = {(name.host, name.pid) for tracked in unseen if not tracked.is_new and (name := _named(tracked))}
+        return (
+            len({tracked.area for tracked in unseen}) <= 1
+            and len(names) <= 1
+            and not any(tracked.is_new for tracked in others)
+        )
+
+    def _is_named_for_another(self, tracked: _Tracked) -> bool:
+        """In a directory that others wrote to before, a file of another host, or from before the launch, is no sign
+        of this run."""
+        name = _named(tracked)
+        if tracked.is_new or name is None or (self._ownership is not None and self._ownership.was_of_run(name.pid)):
+            return False
+        return name.host != socket.gethostname() or name.created_at < self._launched_at - _START_SLACK_S
+
+    def _set_aside(self) -> None:
+        """Where some points are the run's own for certain, those of unknown writers do not count."""
+        every = self._every()
+        own = [t for t in every if t.ownership == "own" and t.points[Standing.FRESH]]
+        sources = {tracked.source for tracked in own}
+        for tracked in every if own else ():
+            if tracked.ownership == "unknown" and tracked.points[Standing.FRESH] and tracked.source not in sources:
+                self._take_away(tracked)
+                tracked.set_aside = "its writer is unknown, and other files are the run's own"
 
     def _follow(self, path: Path) -> None:
         """An event file that the run holds open: the run made it, so all of it counts (old events are still
         stale)."""
         known = str(path) in self._tracked or any(path.is_relative_to(root) for root in self._roots)
         if not known and kind_of(path.name) == "tensorboard" and path.exists():
-            self._track(path.parent, str(path), "tensorboard", 0).ownership = "own"
+            tracked = self._track(path.parent, str(path), "tensorboard", 0)
+            tracked.ownership, tracked.certain = "own", True
 
     # -- facts
 
     def sources(self, *, final: bool = False) -> list[SourceFact]:
         """Every file of which something was read or is wrong, in the order of paths."""
-        every = [*self._closed, *self._tracked.values()]
-        facts = [self._fact(tracked, final=final) for tracked in every]
+        facts = [self._fact(tracked, final=final) for tracked in self._every()]
         return sorted(facts, key=lambda fact: (fact.path, fact.first_offset))
 
     def _fact(self, tracked: _Tracked, *, final: bool) -> SourceFact:
@@ -529,6 +682,7 @@ class MetricCollector:
             still_there=reader.path.exists() and tracked not in self._closed,
             problems=tuple(reader.problems(final=final)),
             counter=self._counter(tracked),
+            set_aside=tracked.set_aside,
         )
 
     def _counter(self, tracked: _Tracked) -> Counter | None:
@@ -537,6 +691,11 @@ class MetricCollector:
             return None
         is_stale = _modified_at(tracked.reader.path) < self._launched_at - CLOCK_SLACK_S
         return None if is_stale else tracked.reader.counter
+
+
+def _named(tracked: _Tracked) -> NamedWriter | None:
+    reader = tracked.reader
+    return writer_in_name(reader.path.name) if reader.kind == "tensorboard" else None
 
 
 def _modified_at(path: Path) -> float:

@@ -50,8 +50,11 @@ def kind_of(name: str) -> str | None:
     return None
 
 
-def walk(root: Path) -> Iterator[Found | str]:
-    """Files below `root` (or `root` itself) in sorted order; a text says what was not looked at, and why."""
+def walk(root: Path, folders: set[str] | None = None) -> Iterator[Found | str]:
+    """Files below `root` (or `root` itself) in sorted order; a text says what was not looked at, and why.
+
+    `folders`: takes the directories that were looked at.
+    """
     left = MAX_ENTRIES
     visited: set[tuple[int, int]] = set()
     stack = [(str(root), 0)]
@@ -67,6 +70,8 @@ def walk(root: Path) -> Iterator[Found | str]:
             visited.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
+            if folders is not None:
+                folders.add(folder)
         except OSError as error:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 yield f"{folder}: {error.strerror}"

@@ -18,9 +18,15 @@ from pathlib import Path
 
 import psutil
 
+from harness.launch.processes import MARKER
+
+CLOCK_SLACK_S = 2.0
+"""Starts of processes are known to a fraction of a second only, those of files in whole seconds."""
 _NAME = re.compile(r"tfevents\.(?P<time>\d+)\.(?P<host>.+?)(?:\.(?P<pid>\d+)\.(?P<number>\d+))?(?:\.v2)?$")
 _COST_FACTOR = 200
 """A scan that took t seconds is not repeated within so many times t, so that scanning costs at most 0.5% of a core."""
+_OBSERVE_COST_FACTOR = 50
+_OBSERVE_GAP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,33 @@ class Ownership:
         self._run_pids = run_pids
         self._min_gap_s = min_gap_s
         self._next_at = 0.0
+        self._next_observation = 0.0
         self._ever_run: set[int] = set()
+        self._groups: set[int] = set()
+        """Process groups and sessions of the run."""
+        self._marks: set[bytes] = set()
+        """The run's marker in the environment of its processes."""
+
+    def was_of_run(self, pid: int | None) -> bool:
+        """Whether a process of this PID was seen in the run."""
+        return pid in self._ever_run
+
+    def observe(self, *, at_once: bool = False) -> set[int]:
+        """Remember who is in the run now; without `at_once` as often as it is cheap, and nobody in between."""
+        began = time.monotonic()
+        if not at_once and began < self._next_observation:
+            return set()
+        run = set(self._run_pids()) - {os.getpid()}
+        for pid in run:
+            self._groups |= _groups_of(pid)
+        for pid in run - self._ever_run if self._marks else run:
+            self._marks |= _marks_of(pid)
+        self._groups -= _groups_of(os.getpid())
+        self._marks -= _marks_of(os.getpid())
+        self._ever_run |= run
+        cost = time.monotonic() - began
+        self._next_observation = time.monotonic() + max(_OBSERVE_GAP_S, _OBSERVE_COST_FACTOR * cost)
+        return run
 
     def due(self) -> bool:
         """Whether enough time has passed since the last look."""
@@ -77,8 +109,7 @@ class Ownership:
         """(holder of each unknown file that has one, files that the run writes and whose names are
         `wanted`)."""
         began = time.monotonic()
-        run = set(self._run_pids()) - {os.getpid()}
-        self._ever_run |= run
+        run = self.observe(at_once=True)
         held: dict[Path, Holder] = {}
         written: set[Path] = set()
         by_identity = {identity: path for path in unknown if (identity := _identity(path)) is not None}
@@ -92,7 +123,7 @@ class Ownership:
         if missing:
             for pid in _others(run):
                 for identity, _ in _written_files(pid, missing, _never):
-                    held.setdefault(missing[identity], _holder(pid, of_run=False))
+                    held.setdefault(missing[identity], _holder(pid, of_run=self._is_of_run(pid)))
         for path in unknown:
             if path not in held and (named := self._named_holder(path)) is not None:
                 held[path] = named
@@ -100,21 +131,54 @@ class Ownership:
         self._next_at = time.monotonic() + max(self._min_gap_s, _COST_FACTOR * cost)
         return held, written
 
+    def _is_of_run(self, pid: int) -> bool:
+        """By having been seen in the run, by an ancestor that was, by group or session, or by the run's marker."""
+        if pid in self._ever_run or self._groups & _groups_of(pid) or self._marks & _marks_of(pid):
+            return True
+        try:
+            return any(parent.pid in self._ever_run for parent in psutil.Process(pid).parents())
+        except psutil.Error:
+            return False
 
     def _named_holder(self, path: Path) -> Holder | None:
         """The writer that an event file's name tells, where it is a process of this host that can be seen.
 
         TensorBoard's own writer opens the file for each flush alone, so its descriptor is seldom met. A PID of the run
-        on this host is the run's; a living one outside it is another's; one that is gone, or a name from another host
-        or container, tells nothing.
+        on this host is the run's; a living one outside it is another's; one that is gone or only waits to be
+        collected, or a name from another host or container, tells nothing.
         """
         named = writer_in_name(path.name)
         if named is None or named.pid is None or named.host != socket.gethostname():
             return None
-        if named.pid in self._ever_run:
-            return _holder(named.pid, of_run=True)
-        holder = _holder(named.pid, of_run=False)
-        return holder if 0.0 < holder.started_at <= named.created_at + 1.0 else None
+        holder = _holder(named.pid, of_run=self._is_of_run(named.pid))
+        if holder.of_run:
+            return holder
+        if not 0.0 < holder.started_at <= named.created_at + CLOCK_SLACK_S or _is_zombie(named.pid):
+            return None
+        return holder
+
+
+def _groups_of(pid: int) -> set[int]:
+    """Process group and session, those of a zombie too."""
+    try:
+        return {os.getpgid(pid), os.getsid(pid)} - {0}
+    except OSError:
+        return set()
+
+
+def _marks_of(pid: int) -> set[bytes]:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return set()
+    return {variable for variable in variables if variable.startswith(MARKER.encode() + b"=")}
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _never(_name: str) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from harness.frameworks.base import EVAL_TAG_PATTERNS
@@ -304,9 +307,9 @@ def test_files_of_a_shared_directory_are_sorted_by_who_writes_them(
     assert {name: (f.ownership, f.points, f.foreign_points) for name, f in facts.items()} == {
         "1": ("own", 1, 0),
         "2": ("foreign", 0, 1),
-        "3": ("unknown", 1, 0),
+        "3": ("unknown", 0, 1),
     }
-    assert sum(t.fresh_points for t in store.tags()) == 2
+    assert sum(t.fresh_points for t in store.tags()) == 1
 
 
 @proc
@@ -317,7 +320,7 @@ def test_process_from_before_the_launch_is_foreign_in_any_directory(
     writer(tmp_path / "late" / "events.out.tfevents.1")
     time.sleep(0.05)
     collector = MetricCollector(store, [tmp_path], run_pids=set)
-    (fact,) = collector.finish(now=time.time(), launched_at=time.time())
+    (fact,) = collector.finish(now=time.time(), launched_at=time.time() + 3.0)
     assert (fact.ownership, fact.points, fact.foreign_points, fact.last_step) == ("foreign", 0, 1, None)
 
 
@@ -400,7 +403,7 @@ def test_values_of_a_foreign_file_are_forgotten(
     collector = MetricCollector(store, [tmp_path], run_pids=set)
     writer(tmp_path / "events.out.tfevents.1")
     time.sleep(0.05)
-    collector.poll(now=time.time(), launched_at=time.time())
+    collector.poll(now=time.time(), launched_at=time.time() + 3.0)
     assert collector.latest == {}
 
 
@@ -416,3 +419,204 @@ def test_file_that_is_rewritten_without_end_is_left_at_last(
         collector.poll(now=LAUNCH, launched_at=LAUNCH)
     facts = collector.finish(now=LAUNCH, launched_at=LAUNCH)
     assert [len(fact.problems) for fact in facts] == [1, 1, 1]
+
+
+def rows(path: Path, *steps: int) -> Path:
+    """Append, as a trainer does that opens its file for each row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        with path.open("a") as file:
+            file.write(f'{{"step": {step}, "loss": {2 - step / 1e4}}}\n')
+    return path
+
+
+def event_name(host: str, pid: int, created: float | None = None) -> str:
+    return f"events.out.tfevents.{int(created or time.time())}.{host}.{pid}.0"
+
+
+class Launch:
+    """A collector with an inventory of the default root `logs` (and of what was named for the run)."""
+
+    def __init__(self, store: MetricStore, place: Path, *named: str, run: Collection[int] = ()) -> None:
+        self.logs, self.run = place / "logs", set(run)
+        roots = [self.logs, *(place / name for name in named)]
+        self.collector = MetricCollector(
+            store, roots, run_pids=lambda: self.run, explicit_roots=[place / name for name in named]
+        )
+        self.collector.inventory()
+        self.launched_at = time.time()
+
+    def poll(self) -> None:
+        self.collector.poll(now=time.time(), launched_at=self.launched_at)
+
+    def finish(self) -> dict[str, tuple[str, int, int]]:
+        """{path below the place: (ownership, points that count, points that do not)}."""
+        facts = self.collector.finish(now=time.time(), launched_at=self.launched_at)
+        place = self.logs.parent
+        return {
+            str(Path(fact.path).relative_to(place)): (fact.ownership, fact.points, fact.foreign_points)
+            for fact in facts
+        }
+
+
+@pytest.mark.parametrize("mine", ["logs/mine", "logs", "out"])
+def test_another_directory_below_a_default_root_does_not_complete_the_run(
+    tmp_path: Path, store: MetricStore, mine: str
+) -> None:
+    """Ours stops at step 20; another process opens, appends and closes logs/other/metrics.jsonl."""
+    rows(tmp_path / "logs" / "past" / "metrics.jsonl", 1)
+    launch = Launch(store, tmp_path, "out", run=[4_000_001])
+    name = event_name(socket.gethostname(), 4_000_001)
+    now = time.time()
+    write(tmp_path / mine / name, [scalar("loss", step, 1.0, now) for step in range(1, 21)])
+    rows(tmp_path / "logs" / "other" / "metrics.jsonl", *range(5001, 5040))
+    launch.poll()
+    latest = launch.collector.latest.values()
+    assert [(latest.step, latest.ownership) for latest in latest] == [(20, "own")]
+    facts = launch.finish()
+    assert facts == {f"{mine}/{name}": ("own", 20, 0), "logs/other/metrics.jsonl": ("unknown", 0, 39)}
+    (aside,) = [fact for fact in launch.collector.sources() if fact.ownership == "unknown"]
+    assert aside.set_aside and aside.last_step is None
+    assert {point.step for point in store.series("loss")} == set(range(1, 21))
+
+
+def test_two_writers_that_nobody_saw_leave_both_unknown(tmp_path: Path, store: MetricStore) -> None:
+    """Below a default root: either may be the run's; the values say so to progress and cap."""
+    launch = Launch(store, tmp_path)
+    rows(tmp_path / "logs" / "mine" / "metrics.jsonl", 1, 2)
+    launch.poll()
+    assert [latest.ownership for latest in launch.collector.latest.values()] == ["own"]
+    rows(tmp_path / "logs" / "other" / "metrics.jsonl", 5001)
+    launch.poll()
+    assert [latest.ownership for latest in launch.collector.latest.values()] == ["unknown"] * 2
+    assert launch.finish() == {
+        "logs/mine/metrics.jsonl": ("unknown", 2, 0),
+        "logs/other/metrics.jsonl": ("unknown", 1, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["logs/metrics.jsonl"],
+        ["logs/new/metrics.jsonl", "logs/new/deeper/eval.jsonl"],
+        ["logs/train/metrics.jsonl", "logs/validation/metrics.jsonl"],
+        ["out/a/metrics.jsonl", "out/b/metrics.jsonl"],
+    ],
+    ids=str,
+)
+def test_only_writer_that_appeared_is_the_run(tmp_path: Path, store: MetricStore, files: list[str]) -> None:
+    """A healthy run that opens, appends and closes, though last week's runs lie beside it."""
+    rows(tmp_path / "logs" / "past" / "metrics.jsonl", 1)
+    launch = Launch(store, tmp_path, "out")
+    for name in files:
+        rows(tmp_path / name, 1, 2)
+    assert launch.finish() == dict.fromkeys(files, ("own", 2, 0))
+
+
+def test_file_beside_the_proven_one_is_the_run_too(tmp_path: Path, store: MetricStore) -> None:
+    """Event files by PID, JSON lines in the same new directory and above it by the company they keep."""
+    rows(tmp_path / "logs" / "past" / "metrics.jsonl", 1)
+    launch = Launch(store, tmp_path, run=[4_000_001])
+    name = event_name(socket.gethostname(), 4_000_001)
+    write(tmp_path / "logs" / "mine" / "tb" / name, [scalar("loss", 1, 1.0, time.time())])
+    rows(tmp_path / "logs" / "mine" / "metrics.jsonl", 1)
+    rows(tmp_path / "logs" / "all.jsonl", 1)
+    rows(tmp_path / "logs" / "another" / "metrics.jsonl", 1)
+    assert {name: owner for name, (owner, *_) in launch.finish().items()} == {
+        f"logs/mine/tb/{name}": "own",
+        "logs/mine/metrics.jsonl": "own",
+        "logs/all.jsonl": "own",
+        "logs/another/metrics.jsonl": "unknown",
+    }
+
+
+@pytest.mark.parametrize("root", ["logs", "out"])
+def test_run_again_in_the_same_directory_is_own(tmp_path: Path, store: MetricStore, root: str) -> None:
+    """The files that were there are gone on with, or begun anew; nobody else was seen."""
+    path = rows(tmp_path / root / "metrics.jsonl", 1, 2)
+    rows(tmp_path / "out" / "eval" / "metrics.jsonl", 1)
+    launch = Launch(store, tmp_path, "out")
+    rows(path, 3)
+    expected = {f"{root}/metrics.jsonl": ("own", 1, 0)}
+    if root == "out":
+        rows(tmp_path / "out" / "eval" / "metrics.jsonl", 2)
+        expected["out/eval/metrics.jsonl"] = ("own", 1, 0)
+    assert launch.finish() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([("here", 4_000_001, 0.0)], "own"),
+        ([("here", 4_000_001, -3600.0)], "unknown"),
+        ([("elsewhere", 2, 0.0)], "unknown"),
+        ([("here", 4_000_001, 0.0), ("here", 4_000_002, 0.0)], "unknown"),
+    ],
+    ids=["too fast to be seen", "from before the launch", "another host", "two writers"],
+)
+def test_event_file_in_a_directory_with_old_ones(
+    tmp_path: Path, store: MetricStore, names: list[tuple[str, int, float]], expected: str
+) -> None:
+    """Its name may speak against the run."""
+    write(tmp_path / "logs" / event_name("elsewhere", 1, LAUNCH), curve("loss", 1))
+    launch = Launch(store, tmp_path)
+    for host, pid, offset in names:
+        name = event_name(socket.gethostname() if host == "here" else host, pid, time.time() + offset)
+        write(tmp_path / "logs" / name, [scalar("loss", 1, 1.0, time.time())])
+    assert {owner for owner, *_ in launch.finish().values()} == {expected}
+
+
+def test_change_between_inventory_and_launch_is_of_another(tmp_path: Path, store: MetricStore) -> None:
+    """Somebody went on with the file before the run was there."""
+    path = rows(tmp_path / "logs" / "metrics.jsonl", 1)
+    launch = Launch(store, tmp_path)
+    rows(path, 2)
+    os.utime(path, (launch.launched_at - 5, launch.launched_at - 5))
+    assert launch.finish() == {"logs/metrics.jsonl": ("unknown", 1, 0)}
+
+
+def named_process(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()", *words], stdin=-1, **options)
+
+
+@proc
+@pytest.mark.parametrize("how", ["zombie", "session", "marker", "seen once", "nothing"])
+def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
+    tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """By session or marker; by having been seen once; a zombie of unknown kin tells nothing."""
+    monkeypatch.delenv("REAL_STEP_RUN_TOKEN", raising=False)
+    marked = {**os.environ, "REAL_STEP_RUN_TOKEN": "t"} if how == "marker" else None
+    leader = named_process(start_new_session=True, env=marked)
+    other = (
+        subprocess.Popen(
+            [sys.executable, "-c", "import os, sys; os.setsid(); os.fork(); sys.stdin.read()"], stdin=-1
+        )
+        if how == "session"
+        else named_process(start_new_session=True, env=marked)
+    )
+    time.sleep(0.2)
+    pid, run = other.pid, {leader.pid}
+    if how == "session":
+        (child,) = psutil.Process(other.pid).children()
+        pid, run = child.pid, {other.pid}
+    write(tmp_path / "logs" / event_name("elsewhere", 1, LAUNCH), curve("loss", 1))
+    launch = Launch(store, tmp_path, run=run)
+    if how == "seen once":
+        launch.run = {pid}
+        launch.collector.observe_run_pids()
+        launch.run = run
+    name = event_name(socket.gethostname(), pid)
+    write(tmp_path / "logs" / name, [scalar("loss", 1, 1.0, time.time())])
+    try:
+        if how == "zombie":
+            other.kill()
+            time.sleep(0.2)
+        launch.poll()
+        facts = launch.finish()
+    finally:
+        for process in (leader, other):
+            process.kill()
+            process.communicate()
+    assert facts[f"logs/{name}"][0] == ("foreign" if how == "nothing" else "own")
