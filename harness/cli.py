@@ -29,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     metrics.add_argument("--last", type=_count, default=None, metavar="N", help="only the last N points of each series")
     metrics.set_defaults(function=_metrics)
     _add_command(commands)
+    _add_replay(commands)
     return parser
 
 
@@ -44,6 +45,16 @@ def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--workdir", type=Path, default=Path(), metavar="DIR", help="working directory of the job")
     command.add_argument("--framework", default=None, metavar="NAME", help="the trainer's framework")
     command.set_defaults(function=_command)
+
+
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    replay = commands.add_parser("replay", help="where early stopping would have stopped a recorded run")
+    replay.add_argument("path", type=Path, metavar="PATH", help="a metric file, a directory, a log or an out-dir")
+    replay.add_argument("--early-stop-metric", required=True, metavar="METRIC")
+    replay.add_argument("--early-stop-patience", type=_count, default=5, metavar="N", help="evaluations (default 5)")
+    replay.add_argument("--early-stop-mode", choices=("auto", "min", "max"), default="auto")
+    replay.add_argument("--early-stop-min-delta", type=float, default=0.0, metavar="DELTA")
+    replay.set_defaults(function=_replay)
 
 
 def _count(text: str) -> int:
@@ -66,6 +77,15 @@ def _metrics(arguments: argparse.Namespace) -> dict[str, Any]:
     from harness.metrics.command import metrics_report
 
     return metrics_report(arguments.path, arguments.metric, arguments.last)
+
+
+def _replay(arguments: argparse.Namespace) -> dict[str, Any]:
+    from harness.watch.replay import replay
+
+    return replay(
+        arguments.path, arguments.early_stop_metric, arguments.early_stop_patience,
+        mode=arguments.early_stop_mode, min_delta=arguments.early_stop_min_delta,
+    )
 
 
 def _command(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -11,11 +11,16 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.metrics.collector import MetricCollector
-from harness.metrics.model import SourceProblem
+from harness.metrics.discovery import kind_of
+from harness.metrics.jsonl import looks_like_metrics
+from harness.metrics.model import RestartMarker, SourceProblem
+from harness.metrics.stdout import StdoutReader, looks_like_output
 from harness.record.store import MetricStore, Point
 from harness.record.vocabulary import Standing
 
 STORE_NAME = "metrics.db"
+OUTPUT_SUFFIXES = frozenset({".log", ".txt", ".out", ".err", ".stdout", ".stderr"})
+"""Files that are read as a trainer's output, also where they begin with JSON lines."""
 Key = tuple[str, str]
 """(run, tag)."""
 
@@ -24,15 +29,15 @@ def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict
     """{ok, path, keys, unknown, series: {KEY: [{step, value, wall_time}]}, problems}.
 
     A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is
-    a run of its own. A key is the tag; where several run directories hold points it is RUN:TAG for those of
-    subdirectories. `metrics` may name either, a bare TAG only if one run holds it. Without `metrics` there
-    are keys and no series. `last` keeps that many points of each series. A value that is not finite is null
-    with a `repr` beside it, a wall time that the source does not have is null. `ok` is false when a metric is
-    unknown or nothing could be read.
+    a run of its own. A file whose name promises no metrics is read as a trainer's output. A key is the tag;
+    where several run directories hold points it is RUN:TAG for those of subdirectories. `metrics` may name
+    either, a bare TAG only if one run holds it. Without `metrics` there are keys and no series. `last` keeps
+    that many points of each series. A value that is not finite is null with a `repr` beside it, a wall time
+    that the source does not have is null. `ok` is false when a metric is unknown or nothing could be read.
     """
     problems: list[dict[str, Any]] = []
     try:
-        store = _open(path, problems)
+        store = open_metrics(path, problems)
     except RecordError as error:
         problems.append({"code": "unreadable", "path": str(path), "offset": None, "message": str(error)})
         return {
@@ -66,8 +71,8 @@ def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict
     }
 
 
-def _open(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
-    """The out-dir's store, or one that is filled from the files."""
+def open_metrics(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
+    """The out-dir's store, or one that is filled from the files; RecordError where there is neither."""
     if path.name == STORE_NAME or (path / STORE_NAME).is_file():
         store = MetricStore.open(path if path.name == STORE_NAME else path / STORE_NAME)
         for source in store.sources():
@@ -88,6 +93,9 @@ def _open(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
     if not path.exists():
         raise RecordError(f"{path} does not exist")
     store = MetricStore.temporary()
+    if path.is_file() and _is_output(path):
+        _read_output(store, path, problems)
+        return store
     collector = MetricCollector(store, [path])
     facts = collector.finish(now=time.time(), launched_at=0.0)
     found: list[SourceProblem] = [
@@ -96,6 +104,26 @@ def _open(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
     ]
     problems += [{**asdict(problem), "path": str(problem.path)} for problem in found]
     return store
+
+
+def _is_output(path: Path) -> bool:
+    """Whether a file is a trainer's output: nothing in its name promises another kind of source."""
+    if kind_of(path.name) is not None or not looks_like_output(path):
+        return False
+    return path.suffix.lower() in OUTPUT_SUFFIXES or not looks_like_metrics(path)
+
+
+def _read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) -> None:
+    reader = StdoutReader(path)
+    source = store.add_source(kind=reader.kind, path=str(path))
+    with store.transaction():
+        for item in reader.poll(final=True):
+            if isinstance(item, RestartMarker):
+                store.add_purge(source, item.step)
+            else:
+                store.append_columns(source, item, observed_at=time.time())
+    store.build_index()
+    problems += [{**asdict(problem), "path": str(problem.path)} for problem in reader.problems(final=True)]
 
 
 def _keys(store: MetricStore) -> dict[str, Key]:

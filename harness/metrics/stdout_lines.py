@@ -1,0 +1,327 @@
+"""What one line of a trainer's output says: a row of metrics, a progress bar, or a banner. Nothing is evaluated.
+
+A line is a piece between line feeds, carriage returns and backspaces, since a whole run may be one physical line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.metrics.jsonl import STEP_KEYS, row_metrics
+
+MAX_TEXT = 16 << 10
+"""Longer lines are looked at only where they are JSON or begin with a dict: prose has no such rows."""
+MAX_DICT = 64 << 10
+_NUMBER = (
+    r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|\.\d{1,40}(?:[eE][-+]?\d{1,4})?"
+    r"|(?i:nan|inf(?:inity)?))"
+)
+_ANSI = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
+_DICT_PAIR = re.compile(
+    rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_.]\w{{0,30}}\()?(['"]?)({_NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
+)
+_DICT_OWNER = re.compile(r"([A-Za-z_]\w{0,60})\s?=\s?$")
+_STATS_NAME = re.compile(r"(?i)(stats|metrics|logs?|losses)$")
+_TEXT_PAIR = re.compile(
+    r"(?<![\w./-])(?:((?i:train|training|val|valid|validation|eval|test))[ ]+)?([A-Za-z][\w./@]{0,99})"
+    r"(?:\s?=\s{0,20}|:\s{1,20}|(?<=(?i:loss))\s{1,4}|(?<=(?i:ppl))\s{1,4}|(?<=(?i:acc))\s{1,4})"
+    rf"({_NUMBER})(?![\w.:/-])"
+)
+_STEP = re.compile(
+    r"(?i)(?<![\w/.-])(?:global[_ ]?step|steps?|iterations?|iter|updates?)\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}(\d{1,18})"
+    r"(?:\s{0,4}/\s{0,4}(\d{1,18}))?(?![\w.])(?!-\w)"
+)
+_EPOCH = re.compile(
+    r"(?i)(?<![\w/.-])epochs?\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}(\d{1,9}(?:\.\d{1,20})?)(?:\s{0,4}/\s{0,4}(\d{1,9}))?(?!-\w)"
+)
+_LIKE_A_METRIC = re.compile(
+    r"(?i)loss|acc|reward|grad|(^|_)lr$|learning_rate|ppl|perplex|err|mae|mse|f1|auc|bleu|rouge|(^|_)kl|entropy|score|nll"
+    r"|wer$|cer$"
+)
+_ALL_PAIRS = re.compile(r"^(?:[\w./@-]{1,100}=\S{1,100}(?:[\s,]{1,20}|$)){2,100}$")
+_NOT_METRICS = frozenset({"epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "global_step", "update"})
+_TQDM = re.compile(
+    r"(?<!\d)\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}"
+    r"\[[\d:\?]{1,20}<[^,\]]{0,40},\s{0,9}(\?|[\d.]{1,20})\s?([A-Za-z]{1,20})/([A-Za-z]{1,20})[^\]]{0,2000}\]?"
+)
+_RICH = re.compile(
+    r"(?i)^\s{0,20}epoch (\d{1,9})(?:/(-?\d{1,9}))?\s{1,9}[━╸╺─\s]{1,400}(\d{1,18})/(\d{1,18})\s"
+    r"[\d:]{1,20} • [-\d:]{1,20} ([\d.]{1,20})\s?it/s"
+)
+_KERAS = re.compile(
+    r"^\s{0,9}(\d{1,18})/(\d{1,18})\s(?:\[[=>.]{0,60}\]|━{1,80})?\s{0,4}(?:-\s)?(?:ETA:\s)?[\d:hms]{1,20}"
+    r"(?:\s(?:-\s)?([\d.]{1,20})(us|µs|ms|s)/(?:step|epoch|sample))?(?=\s|$)(.*)"
+)
+_KERAS_PAIR = re.compile(rf"- ([A-Za-z][\w/. ]{{0,99}}): ({_NUMBER})(?=\s|$)")
+_KERAS_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_BANNERS = {
+    "total": re.compile(r"Total optimization steps = ([\d,]{1,24})"),
+    "epochs": re.compile(r"Num Epochs = ([\d,]{1,24})"),
+    "examples": re.compile(r"Num examples = ([\d,]{1,24})"),
+    "batch": re.compile(r"Total train batch size[^=]{0,80} = ([\d,]{1,24})"),
+    "resumed_at": re.compile(r"Continuing training from global step ([\d,]{1,24})"),
+}
+_UNITS = frozenset({"it", "step", "steps", "batch", "batches", "ba", "iter", "iters", "update", "updates"})
+_TRAINS = re.compile(r"(?i)train|epoch|step|iter|fit|progress|^\s*$|^\W*\d")
+_TRAINS_NOT = re.compile(r"(?i)eval|valid|test|sanity|predict|load|download|tokeni|map|generat|writing|saving|filter")
+_DESCRIPTION_EPOCH = re.compile(r"(?i)epoch\s{0,4}:?\s{0,4}\[?(\d{1,9})(?:\s{0,2}/\s{0,2}(\d{1,9}))?")
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """Metrics of one moment."""
+
+    values: dict[str, float]
+    step: int | None = None
+    step_total: int | None = None
+    epoch: float | None = None
+    epoch_slack: float = 0.0
+    """Half of what the printed epoch was rounded to."""
+    num_epochs: int | None = None
+    wall_time: float = 0.0
+    is_text: bool = False
+    """Prose: its step may count within an epoch, and its epoch is none of the metrics."""
+
+    @property
+    def is_summary(self) -> bool:
+        """Transformers' last row: its train_loss is the mean of the run."""
+        return "train_runtime" in self.values
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether it holds an evaluation and no training loss."""
+        return all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in self.values)
+
+
+@dataclass(slots=True, kw_only=True)
+class Bar:
+    """A progress bar that may be the training's."""
+
+    done: int
+    total: int
+    rate: float | None
+    """Steps per second."""
+    epoch: int | None = None
+    num_epochs: int | None = None
+    counts_epochs: bool = False
+    from_zero: bool = False
+    """Whether its epochs are known to count from 0."""
+    named: bool = False
+    values: dict[str, float] = field(default_factory=dict)
+    """What the bar of a finished epoch says (Keras)."""
+    is_keras: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Banner:
+    """A fact that the trainer announces: "start", "stop" (another phase), or a key of _BANNERS."""
+
+    key: str
+    value: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochLine:
+    """`Epoch 2/10` on a line of its own."""
+
+    epoch: int
+    num_epochs: int | None
+
+
+Said = Row | Bar | Banner | EpochLine
+
+
+def read_line(raw: bytes) -> list[Said]:
+    """What a line says, in its order; mostly nothing."""
+    if b"{" in raw:
+        row = _dict_row(raw)
+        if row is not None:
+            return [row]
+    if len(raw) > MAX_TEXT:
+        return []
+    if b"%|" in raw or b"it/s" in raw:
+        return list(_bars(_text(raw)))
+    if b"/step" in raw or (b"/" in raw and (b"ETA" in raw or b"loss:" in raw)):
+        bar = _keras(_text(raw))
+        if bar is not None:
+            return [bar]
+    low = raw.lower()
+    if b"step" in low or b"epoch" in low or b"iter" in low or b"***" in raw or b"num ex" in low or b"batch size" in low:
+        return _prose(_text(raw))
+    return []
+
+
+def _text(raw: bytes) -> str:
+    return _ANSI.sub("", raw.decode("utf-8", "replace"))
+
+
+def _dict_row(raw: bytes) -> Row | None:
+    start = raw.find(b"{")
+    end = raw.rfind(b"}")
+    if end <= start + 2 or len(raw) > 1 << 20:
+        return None
+    body = raw[start : end + 1].decode("utf-8", "replace")
+    owner = _DICT_OWNER.search(_text(raw[max(0, start - 64) : start]))
+    if owner is not None and not _STATS_NAME.search(owner[1]):
+        return None
+    head = _text(raw[max(0, start - 2000) : start])
+    if body[1:].lstrip()[:1] == '"':
+        row = _json_row(body)
+        if row is not None:
+            return row
+    if body[1:].lstrip()[:1] not in "'\"" or len(body) > MAX_DICT:
+        return None
+    values, texts = {}, {}
+    for _, key, quote, text in _DICT_PAIR.findall(body):
+        values[key] = float(text)
+        texts[key] = (text, bool(quote))
+    return _placed(values, texts, head)
+
+
+def _json_row(body: str) -> Row | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    found = row_metrics(document)
+    if found is not None:
+        return Row(values=found[2], step=found[0], wall_time=found[1]) if found[2] else None
+    if "epoch" not in document:
+        return None
+    without = row_metrics({**document, "step": 0})
+    values = without[2] if without is not None else {}
+    return _placed(values, {"epoch": (str(document["epoch"]), isinstance(document["epoch"], str))}, "")
+
+
+def _placed(values: dict[str, float], texts: dict[str, tuple[str, bool]], head: str) -> Row | None:
+    """A row needs a step or an epoch, its own or in the words before it."""
+    step: int | None = None
+    for key in STEP_KEYS:
+        value = values.pop(key, None)
+        if step is None and value is not None and value.is_integer() and abs(value) < 1e18:
+            step = int(value)
+    if step is None and (before := _STEP.search(head)):
+        step = int(before[1])
+    epoch = values.get("epoch")
+    if not values or (step is None and (epoch is None or not math.isfinite(epoch) or len(values) < 2)):
+        return None
+    text, quoted = texts.get("epoch", ("", False))
+    return Row(values=values, step=step, epoch=epoch, epoch_slack=_slack(text, quoted=quoted) if epoch else 0.0)
+
+
+def _slack(text: str, *, quoted: bool) -> float:
+    """Transformers prints the epoch with two decimals (4) or four significant digits (5, quoted); older ones in
+    full."""
+    value = abs(float(text)) if text else 0.0
+    if quoted:
+        return 0.5 * 10.0 ** (math.floor(math.log10(value)) - 3) if value else 0.5e-4
+    decimals = len(text.partition(".")[2]) if "e" not in text.lower() else 12
+    return 0.5 * 10.0 ** -max(2, decimals)
+
+
+def _bars(text: str) -> list[Bar]:
+    rich = _RICH.search(text)
+    if rich:
+        epoch, last, done, total, rate = rich.groups()
+        num = int(last) + 1 if last and int(last) >= 0 else None
+        return [
+            Bar(done=int(done), total=int(total), rate=_rate(rate, "it", "s"), epoch=int(epoch), num_epochs=num,
+                from_zero=True, named=True)
+        ]
+    found, position = [], 0
+    for match in _TQDM.finditer(text):
+        description = text[position : match.start()].strip().rstrip(":").strip()
+        position = match.end()
+        done, total, rate, upper, lower = match.groups()
+        unit = lower if upper == "s" and lower != "s" else upper
+        is_ours = unit in _UNITS and int(total) > 0
+        if not is_ours or _TRAINS_NOT.search(description) or not _TRAINS.search(description):
+            continue
+        epoch = _DESCRIPTION_EPOCH.search(description)
+        found.append(
+            Bar(
+                done=int(done), total=int(total), rate=_rate(rate, upper, lower),
+                epoch=int(epoch[1]) if epoch else None,
+                num_epochs=int(epoch[2]) if epoch and epoch[2] else None,
+                counts_epochs=re.fullmatch(r"(?i)epochs?", description) is not None,
+                from_zero="v_num" in match[0], named=bool(description),
+            )
+        )
+    return found
+
+
+def _rate(text: str, upper: str, lower: str) -> float | None:
+    """tqdm turns the rate over below one a second: 2.50s/it is 0.4 it/s."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if upper == "s" and lower != "s":
+        return 1 / value if value else None
+    return value
+
+
+def _keras(text: str) -> Bar | None:
+    match = _KERAS.match(text)
+    if match is None or int(match[2]) == 0:
+        return None
+    done, total, pace, unit, rest = match.groups()
+    seconds = float(pace) * _KERAS_SECONDS[unit] if pace and re.fullmatch(r"\d+(\.\d+)?", pace) else 0.0
+    values = {name.replace(" ", "_"): float(value) for name, value in _KERAS_PAIR.findall(rest)}
+    if not values and not seconds:
+        return None
+    return Bar(
+        done=int(done), total=int(total), rate=1 / seconds if seconds else None,
+        values=values if done == total else {}, is_keras=True,
+    )
+
+
+def _prose(text: str) -> list[Said]:
+    banner = _banner(text)
+    if banner is not None:
+        return [banner]
+    epoch, step = _EPOCH.search(text), _STEP.search(text)
+    if epoch is None and step is None:
+        return []
+    named = re.search(r"(?:^|\s)metric=(\S{1,100}) value=(\S{1,40})", text)
+    pairs: dict[str, float] = {}
+    if named and re.fullmatch(_NUMBER, named[2]):
+        pairs[named[1]] = float(named[2])
+    elif " stage=" not in text:
+        for phase, name, value in _TEXT_PAIR.findall(text):
+            tag = name.lower() if name[:1].isupper() and name[1:].islower() else name
+            if tag.lower() not in _NOT_METRICS:
+                pairs[f"{phase.lower()}_{tag}" if phase else tag] = float(value)
+    if pairs and (named or any(map(_LIKE_A_METRIC.search, pairs)) or _ALL_PAIRS.match(text.strip())):
+        return [
+            Row(
+                values=pairs, step=int(step[1]) if step else None,
+                step_total=int(step[2]) if step and step[2] else None,
+                epoch=float(epoch[1]) if epoch else None,
+                num_epochs=int(epoch[2]) if epoch and epoch[2] else None, is_text=True,
+            )
+        ]
+    if step and step[2]:
+        return [
+            Row(values={}, step=int(step[1]), step_total=int(step[2]), epoch=float(epoch[1]) if epoch else None,
+                num_epochs=int(epoch[2]) if epoch and epoch[2] else None, is_text=True)
+        ]
+    alone = re.fullmatch(r"(?i)\s{0,9}epoch\s\[?(\d{1,9})\s?/\s?(\d{1,9})\]?:?\s{0,99}", text)
+    return [EpochLine(epoch=int(alone[1]), num_epochs=int(alone[2]))] if alone else []
+
+
+def _banner(text: str) -> Banner | None:
+    if "***** Running " in text:
+        return Banner(key="start" if "Running training" in text else "stop")
+    for key, pattern in _BANNERS.items():
+        match = pattern.search(text)
+        if match:
+            digits: Any = match[1].replace(",", "")
+            return Banner(key=key, value=int(digits)) if digits else None
+    return None
