@@ -74,7 +74,10 @@ def foreign_writer(place: Path) -> None:
 
 
 def writer_that_left(place: Path) -> None:
-    """A shared log directory, into which another process puts a whole event file while the run goes on."""
+    """A shared log directory, into which another process puts a whole event file while the run goes on.
+
+    It tells more steps than the run makes: were they as many, nothing could tell it from the run's own.
+    """
     events_before_launch(place)
     code = (
         "import os, sys, time\n"
@@ -83,11 +86,11 @@ def writer_that_left(place: Path) -> None:
         "    while not condition() and time.monotonic() < until: time.sleep(0.02)\n"
         "wait(lambda: os.path.exists('saved/step_000000'))\n"
         "os.utime('ready.tfevents'); os.rename('ready.tfevents', 'events/events.out.tfevents.1700000001.host.2.0')\n")
-    _write_events(place / "ready.tfevents", time.time())
+    _write_events(place / "ready.tfevents", time.time(), steps=40)
     subprocess.Popen([sys.executable, "-c", code], cwd=place, start_new_session=True)
 
 
-def _write_events(path: Path, moment: float) -> None:
+def _write_events(path: Path, moment: float, steps: int = 25) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -95,7 +98,7 @@ def _write_events(path: Path, moment: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as handle:
         writer = RecordWriter(handle)
-        for step in range(1, 26):
+        for step in range(1, steps + 1):
             summary = Summary(value=[Summary.Value(tag="train/loss", simple_value=3.0 / step)])
             writer.write(Event(wall_time=moment + step, step=step, summary=summary).SerializeToString())
 
