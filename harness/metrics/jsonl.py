@@ -30,6 +30,8 @@ _LOOK_AT_LINES = 5
 _LOSS = re.compile(r"^(.*/)?((train|training|total|step)[_-])?loss$", re.IGNORECASE)
 _EVALUATION = re.compile(r"(^|[/_.-])(eval|evaluation|val|valid|validation|test|dev)([/_.-]|$)", re.IGNORECASE)
 """Keys that a row without an evaluation leaves empty."""
+_DENSE_FROM = 2
+"""A tag with fewer numbers in a row may be one that is measured now and then, and null in between."""
 
 
 class JsonlReader(TailedFile):
@@ -44,6 +46,8 @@ class JsonlReader(TailedFile):
         self.offset = first_offset
         self.tags: list[str] = []
         self._tag_index: dict[str, int] = {}
+        self._in_a_row: dict[str, int] = {}
+        """How many numbers a tag had since it was null."""
         self._discarding = False
         self._fresh_start = first_offset == 0
 
@@ -92,10 +96,15 @@ class JsonlReader(TailedFile):
         if row is None:
             self._report_once("not-parsable", position, f"no JSON object: {line[:80]!r}")
             return
-        found = row_metrics(row, self._tag_index)
+        has_null = b"null" in line
+        dense = [tag for tag, count in self._in_a_row.items() if count >= _DENSE_FROM] if has_null else ()
+        found = row_metrics(row, frozenset(dense))
         if found is None:
             return
         step, wall, metrics = found
+        for tag, item in _items(row) if has_null else ():
+            if item is None and tag not in metrics:
+                self._in_a_row.pop(tag, None)
         for tag, value in metrics.items():
             index = self._tag_index.get(tag)
             if index is None:
@@ -108,6 +117,7 @@ class JsonlReader(TailedFile):
                 self.tags.append(
                     tag.encode("utf-8", "backslashreplace").decode()
                 )  # lone surrogates cannot be stored
+            self._in_a_row[tag] = self._in_a_row.get(tag, 0) + 1
             columns.tag.append(index)
             columns.step.append(step)
             columns.value.append(value)
@@ -127,30 +137,40 @@ def row_metrics(
     """(step, wall time or 0.0, {tag: value}) of a line; None where it has no step.
 
     A nested mapping's keys are joined with "/". Booleans, lists and text other than nan and inf are no metrics.
-    Some encoders write NaN as null: under the loss, or a tag that had numbers before (`numeric`), null is NaN,
-    unless it is an evaluation's tag or row, where it says that nothing was measured. A time without a zone is no
+    Some encoders write NaN as null: under the only loss, or a tag that has numbers in each row (`numeric`), null is
+    NaN, unless it is an evaluation's tag or row, where it says that nothing was measured. A time without a zone is no
     clock: it may be local or UTC.
     """
     step = next((_step(row[key]) for key in STEP_KEYS if key in row), None)
     if step is None:
         return None
     wall, metrics, empty = 0.0, {}, []
+    for tag, item in _items(row):
+        if tag in TIME_KEYS and (time := _wall_time(item)) is not None:
+            wall = wall or time
+        elif (number := _number(item)) is not None:
+            metrics[tag] = number
+        elif item is None and (tag in numeric or _LOSS.match(tag)) and not _EVALUATION.search(tag):
+            empty.append(tag)
+    if empty and not any(map(_EVALUATION.search, metrics)):
+        has_loss = any(map(_LOSS.match, metrics))
+        metrics.update(
+            (tag, math.nan)
+            for tag in empty
+            if tag.rpartition("/")[2] != "epoch" and (tag in numeric or not has_loss)
+        )
+    return step, wall, metrics
+
+
+def _items(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(tag, what stands under it), one level deep, without the step."""
     for key, value in row.items():
         if key in STEP_KEYS:
             continue
-        if key in TIME_KEYS and (time := _wall_time(value)) is not None:
-            wall = wall or time
-            continue
-        items = value.items() if isinstance(value, dict) else [(None, value)]
-        for inner, item in items:
-            number, tag = _number(item), key if inner is None else f"{key}/{inner}"
-            if number is not None:
-                metrics[tag] = number
-            elif item is None and (tag in numeric or _LOSS.match(tag)) and not _EVALUATION.search(tag):
-                empty.append(tag)
-    if not any(map(_EVALUATION.search, metrics)):
-        metrics.update((tag, math.nan) for tag in empty if tag.rpartition("/")[2] != "epoch")
-    return step, wall, metrics
+        if isinstance(value, dict):
+            yield from ((f"{key}/{inner}", item) for inner, item in value.items())
+        else:
+            yield key, value
 
 
 def looks_like_metrics(path: Path) -> bool | None:
