@@ -22,6 +22,8 @@ from harness.metrics.tail import TailedFile
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_TAGS = 10_000
+MAX_STEP = 1 << 62
+"""A step beyond it is a number that happens to stand there."""
 MAX_PENDING = 10_000
 """So many rows may wait for their step to become known."""
 _LINE_ENDS = bytes.maketrans(b"\r\b\x00", b"\n\n ")
@@ -356,6 +358,8 @@ class StdoutParser:
 
     def _emit(self, row: Row, step: int) -> Iterator[tuple[int, Row] | RestartMarker]:
         self.latest.update(row.values)
+        if abs(step) >= MAX_STEP:
+            return
         if not row.is_evaluation and not row.is_summary:
             self._num_rows += 1
             if self._restarting and self._last_train_step is not None and step <= self._last_train_step:

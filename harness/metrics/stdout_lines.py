@@ -16,13 +16,14 @@ from harness.metrics.jsonl import STEP_KEYS, row_metrics
 MAX_TEXT = 16 << 10
 """Longer lines are looked at only where they are JSON or begin with a dict: prose has no such rows."""
 MAX_DICT = 64 << 10
+MAX_EPOCH = 1e9
 _NUMBER = (
     r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|\.\d{1,40}(?:[eE][-+]?\d{1,4})?"
     r"|(?i:nan|inf(?:inity)?))"
 )
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
 _DICT_PAIR = re.compile(
-    rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_.]\w{{0,30}}\()?(['"]?)({_NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
+    rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_][\w.]{{0,30}}\()?(['"]?)({_NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
 )
 _DICT_OWNER = re.compile(r"([A-Za-z_]\w{0,60})\s?=\s?$")
 _STATS_NAME = re.compile(r"(?i)(stats|metrics|logs?|losses)$")
@@ -209,7 +210,9 @@ def _placed(values: dict[str, float], texts: dict[str, tuple[str, bool]], head: 
     if step is None and (before := _STEP.search(head)):
         step = int(before[1])
     epoch = values.get("epoch")
-    if not values or (step is None and (epoch is None or not math.isfinite(epoch) or len(values) < 2)):
+    if epoch is not None and not 0 <= epoch < MAX_EPOCH:
+        epoch = None
+    if not values or (step is None and (epoch is None or len(values) < 2)):
         return None
     text, quoted = texts.get("epoch", ("", False))
     return Row(values=values, step=step, epoch=epoch, epoch_slack=_slack(text, quoted=quoted) if epoch else 0.0)
