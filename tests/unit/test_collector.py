@@ -11,9 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from harness.frameworks.base import EVAL_TAG_PATTERNS
@@ -576,37 +574,62 @@ def test_change_between_inventory_and_launch_is_of_another(tmp_path: Path, store
     assert launch.finish() == {"logs/metrics.jsonl": ("unknown", 1, 0)}
 
 
-def named_process(*words: str, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()", *words], stdin=-1, **options)
+def test_directory_that_was_named_is_no_proof_where_it_held_other_runs(tmp_path: Path, store: MetricStore) -> None:
+    """`--log-dir out` with a directory for each run in it; the old files of a proven run's rerun are its own."""
+    rows(tmp_path / "out" / "eval" / "metrics.jsonl", 1)
+    write(tmp_path / "out" / event_name("elsewhere", 1, LAUNCH), curve("loss", 1))
+    launch = Launch(store, tmp_path, "out", run=[4_000_001])
+    name = event_name(socket.gethostname(), 4_000_001)
+    write(tmp_path / "out" / name, [scalar("loss", 1, 1.0, time.time())])
+    rows(tmp_path / "out" / "eval" / "metrics.jsonl", 2)
+    rows(tmp_path / "out" / "other" / "metrics.jsonl", 5001)
+    assert launch.finish() == {
+        f"out/{name}": ("own", 1, 0),
+        "out/eval/metrics.jsonl": ("own", 1, 0),
+        "out/other/metrics.jsonl": ("unknown", 0, 1),
+    }
+
+
+ORPHAN = """
+import os, sys
+if os.fork() == 0:
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        sys.stdin.read()
+    os._exit(0)
+os.wait()
+sys.stdin.read()
+"""
 
 
 @proc
-@pytest.mark.parametrize("how", ["zombie", "session", "marker", "seen once", "nothing"])
+@pytest.mark.parametrize("how", ["zombie", "child", "session", "marker", "seen once", "nothing"])
 def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
     tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """By session or marker; by having been seen once; a zombie of unknown kin tells nothing."""
-    monkeypatch.delenv("REAL_STEP_RUN_TOKEN", raising=False)
-    marked = {**os.environ, "REAL_STEP_RUN_TOKEN": "t"} if how == "marker" else None
-    leader = named_process(start_new_session=True, env=marked)
-    other = (
-        subprocess.Popen(
-            [sys.executable, "-c", "import os, sys; os.setsid(); os.fork(); sys.stdin.read()"], stdin=-1
+    """By ancestor, session or marker; by having been seen once; a zombie of unknown kin tells nothing."""
+    monkeypatch.setenv("REAL_STEP_RUN_TOKEN", "of the tests")
+
+    def start(token: str) -> tuple[subprocess.Popen[str], int]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", ORPHAN],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "REAL_STEP_RUN_TOKEN": token},
         )
-        if how == "session"
-        else named_process(start_new_session=True, env=marked)
-    )
-    time.sleep(0.2)
-    pid, run = other.pid, {leader.pid}
-    if how == "session":
-        (child,) = psutil.Process(other.pid).children()
-        pid, run = child.pid, {other.pid}
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
+
+    leader, orphan = start("run")
+    other, _ = start("run" if how == "marker" else "of the tests")
+    pid = {"session": orphan, "child": leader.pid}.get(how, other.pid)
+    run = {os.getppid()} if how == "child" else {leader.pid}
     write(tmp_path / "logs" / event_name("elsewhere", 1, LAUNCH), curve("loss", 1))
-    launch = Launch(store, tmp_path, run=run)
-    if how == "seen once":
-        launch.run = {pid}
-        launch.collector.observe_run_pids()
-        launch.run = run
+    launch = Launch(store, tmp_path, run={pid} if how == "seen once" else run)
+    launch.collector.observe_run_pids()
+    launch.run = run
     name = event_name(socket.gethostname(), pid)
     write(tmp_path / "logs" / name, [scalar("loss", 1, 1.0, time.time())])
     try:
