@@ -622,7 +622,7 @@ def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
         assert process.stdout is not None
         return process, int(process.stdout.readline())
 
-    leader, orphan = start("run")
+    leader, orphan = start("of the tests" if how == "session" else "run")
     other, _ = start("run" if how == "marker" else "of the tests")
     pid = {"session": orphan, "child": leader.pid}.get(how, other.pid)
     run = {os.getppid()} if how == "child" else {leader.pid}
