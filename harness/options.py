@@ -73,6 +73,8 @@ OPTIONS = (
 )
 
 SOURCES = ("train_cmd", "demo", "run")
+WITHOUT_LAUNCH = (*SOURCES, "accept_conditional")
+"""What has a meaning for a run that is there; every other option is for a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,31 @@ def values_of(config: pytest.Config) -> dict[str, Any]:
         name = _name(option)
         if given[name] is None and not (source_given and name in SOURCES):
             given[name] = _ini(config, option)
+    if given["run"] is not None:
+        _refuse_launch_options(config)
+    if config.getoption("dist", "no") != "no":
+        _refuse_undecodable(given)
     return given
+
+
+def _refuse_undecodable(given: Mapping[str, Any]) -> None:
+    """pytest-xdist sends the command line to its workers as UTF-8; anything else is an internal error there."""
+    for name, value in given.items():
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"--{name.replace('_', '-')} holds bytes that are not UTF-8, which pytest-xdist cannot "
+                              "send to its workers: run without -n") from error
+
+
+def _refuse_launch_options(config: pytest.Config) -> None:
+    """On the command line they would be ignored silently; ini keys may stand for other sessions."""
+    idle = [option.flag for option in OPTIONS
+            if _name(option) not in WITHOUT_LAUNCH and config.getoption(option.dest, None) is not None]
+    if idle:
+        raise ConfigError(f"--run judges a run that is there, so {', '.join(idle)} would do nothing: leave it out, or "
+                          "launch a run with --train-cmd")
 
 
 def _name(option: Option) -> str:

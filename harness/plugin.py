@@ -56,6 +56,12 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput.update(node.config.stash[SESSION].worker_input())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A run that could not be judged is told once."""
+    item.config.stash[SESSION].about_to_run(item)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Make sure of the report, and let no session exit 0 over a run that is not GO."""

@@ -50,6 +50,11 @@ class HarnessSession:
         self.report: dict[str, Any] | None = None
         self.failure: str | None = None
         self._request: options.Request | None = None
+        self._outcome: JudgedRun | Exception | None = None
+        """What `judged_run` came to: it is asked again by every rerun, and launches once."""
+        self._running = ""
+        self._told_by = ""
+        """The test that said why the run could not be judged."""
 
     def resolve(self) -> options.Request | None:
         """The request, None without a source. ConfigError for options that cannot be used."""
@@ -71,26 +76,40 @@ class HarnessSession:
 
     def judged_run(self) -> JudgedRun:
         """Launch or find the run, wait for it, judge it. An error of the harness fails without a traceback."""
+        request = self.resolve()
+        if request is None:
+            pytest.fail(NO_SOURCE, pytrace=False)
+        if self._outcome is None:
+            try:
+                self._outcome = self._launch_and_judge(request)
+            except Exception as error:  # also a bug of the harness: it must not launch again
+                self._outcome, self._told_by = error, self._running
+        outcome = self._outcome
+        if isinstance(outcome, HarnessError):
+            pytest.fail(f"could not judge: {_printable(outcome)}", pytrace=False)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _launch_and_judge(self, request: options.Request) -> JudgedRun:
         from harness import client
         from harness.judge.verdict import judge
         from harness.record.run_record import open_record
 
-        request = self.resolve()
-        if request is None:
-            pytest.fail(NO_SOURCE, pytrace=False)
-        problem = ""
-        try:
-            if request.spec is not None:
-                out_dir = client.ensure_run(request.spec, self.show)
-            else:
-                out_dir = client.wait_until_written(request.out_dir, self.show)
-            with open_record(out_dir) as record:
-                verdict, _ = judge(record)
-        except HarnessError as error:
-            problem = f"could not judge: {error}"
-        if problem:
-            pytest.fail(problem, pytrace=False)
+        if request.spec is not None:
+            out_dir = client.ensure_run(request.spec, self.show)
+        else:
+            out_dir = client.wait_until_written(request.out_dir, self.show)
+        with open_record(out_dir) as record:
+            verdict, _ = judge(record)
         return JudgedRun(verdict=verdict, out_dir=out_dir, accept_conditional=request.accept_conditional)
+
+    def about_to_run(self, item: pytest.Item) -> None:
+        """Once a test has said why the run could not be judged, the others refer to it in one line."""
+        self._running = item.nodeid
+        failed = isinstance(self._outcome, HarnessError) and item.nodeid != self._told_by
+        if failed and "real_run" in getattr(item, "fixturenames", ()):
+            pytest.fail(f"could not judge: see {self._told_by}", pytrace=False)
 
     def show(self, line: str) -> None:
         """One line on the terminal, through pytest's capture; a worker has no terminal (see progress.log)."""
@@ -111,6 +130,7 @@ class HarnessSession:
             return
         from harness import client
 
+        client.forget_session(self.token)
         if self._request.spec is not None and not client.is_session_run(self._request.out_dir, self.token):
             return
         if self._request.run_dir is not None and not session.testscollected:
@@ -163,3 +183,8 @@ class HarnessSession:
 
             terminal.section("real step", sep="-")
             terminal.write_line(render_summary(self.report, self._request.out_dir))
+
+
+def _printable(error: HarnessError) -> str:
+    """Its message without lone surrogates, which no terminal and no xdist channel takes."""
+    return str(error).encode("utf-8", "backslashreplace").decode()

@@ -54,8 +54,9 @@ class Project:
 
     def run(self, *flags: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run pytest to its end."""
-        return subprocess.run(self.arguments(*flags), cwd=self.path, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=timeout, env=_environment(), check=False)
+        return subprocess.run(self.arguments(*flags), cwd=self.path, text=True, errors="backslashreplace",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, env=_environment(),
+                              check=False)
 
     def harness(self, *words: str) -> tuple[int, dict[str, Any]]:
         """`python -m harness ...`: exit code and the JSON that it printed."""
