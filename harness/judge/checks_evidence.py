@@ -199,6 +199,9 @@ def _sums_up(tag: TagSummary) -> bool:
 def check_minimum_evidence(seen: Observation) -> Check:
     """There is a series that is known as a training loss; the witness of an update is updates_executed's to find."""
     name, expected = "minimum_evidence", "a training loss series"
+    if seen.record.store is None and seen.record.fact("sources", "sources"):
+        return unproven(name, Reason.EVIDENCE_INCOMPLETE, expected, "no metric store",
+                        "metrics.db is missing or damaged")
     if not seen.fresh_points:
         return unproven(name, Reason.NO_METRIC_POINTS, expected, "no metric point", f"nothing was logged{_hint(seen)}")
     if not seen.train_loss:

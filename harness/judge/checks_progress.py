@@ -106,6 +106,8 @@ def _counted(seen: Observation, counter: CounterSeen, name: str, expected: str) 
 
 
 def _unseen(seen: Observation) -> str:
+    if seen.record.last("attempt-started") and not seen.record.last("run-finished"):
+        return "the supervisor was gone before it could collect what the probe and the checkpoints tell"
     if not seen.probe.asked:
         return "the probe was turned off and no checkpoint could be compared"
     if not seen.probe.loaded:

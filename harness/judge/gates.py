@@ -30,6 +30,8 @@ def check_environment(seen: Observation) -> Check:
     """Host, interpreter, packages and accelerators are recorded."""
     environment = seen.record.fact("environment", "environment") or {}
     expected = "host, Python, packages and accelerators"
+    if not environment and any(item.get("refuses") for item in seen.record.fact("command", "findings", []) or []):
+        return not_applicable("environment", "the command was refused before the environment was recorded")
     if not environment:
         return unproven("environment", Reason.ENV_UNRECORDED, expected, "none", "no environment record")
     missing = [key for key in ("host", "os", "python", "packages") if not environment.get(key)]

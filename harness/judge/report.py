@@ -12,7 +12,7 @@ from harness import __version__
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
-from harness.judge.reach import furthest_step
+from harness.judge.reach import furthest_step, matching_count, probe_counts
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
@@ -73,9 +73,13 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
 
 
 def completed_steps(seen: Observation) -> int | None:
-    """Completed trainer steps by the furthest source, the probe where nothing else tells."""
-    furthest = furthest_step(seen)
-    return furthest if furthest is not None else (seen.probe.steps or None)
+    """Completed trainer steps by the furthest source; the probe's count where it goes on from that or stands alone."""
+    furthest, match = furthest_step(seen), matching_count(seen)
+    if seen.target is not None and seen.target in probe_counts(seen):
+        match = max(match or 0, seen.target)
+    if furthest is None and match is None:
+        return seen.probe.steps or None
+    return max(furthest or 0, match or 0)
 
 
 def summary_line(verdict: Verdict, completed: int | None, target: int | None) -> str:

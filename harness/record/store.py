@@ -124,6 +124,8 @@ class MetricStore:
         self.phase_of: Callable[[str, str], Phase] = lambda _run, _tag: Phase.TRAIN
         """(run, tag) -> phase, asked once for every tag of every source when its first event is written."""
         self._cleanup = cleanup
+        self.redact: Callable[[str], str] = str
+        """What every name passes before it is stored: a tag, a path or a run directory may hold a secret."""
         self._in_transaction = False
         self._tracks: dict[tuple[int, str], int] = {}
         self._runs: dict[int, str] = {}
@@ -231,7 +233,8 @@ class MetricStore:
             cursor = self._db.execute(
                 "INSERT INTO source(kind, path, run, node, writer, attempt, inode, opened_at)"
                 " VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
-                (kind, path, run, node, writer or Path(path).name, attempt, inode, opened_at),
+                (kind, self.redact(path), self.redact(run), node, self.redact(writer or Path(path).name), attempt,
+                 inode, opened_at),
             )
         source = cursor.lastrowid
         assert source is not None
@@ -293,13 +296,18 @@ class MetricStore:
         known = self._tracks.get((source, tag))
         if known is not None:
             return known
+        shown = self.redact(tag)
+        track = self._tracks.get((source, shown)) or self._new_track(source, shown)
+        self._tracks[source, tag] = self._tracks[source, shown] = track
+        return track
+
+    def _new_track(self, source: int, tag: str) -> int:
         phase = self.phase_of(self._runs.get(source, ""), tag)
         track = self._db.execute(
             "INSERT INTO track(source, tag, phase, ordered, points, fresh_points) VALUES(?, ?, ?, 1, 0, 0)",
             (source, tag, phase.value),
         ).lastrowid
         assert track is not None
-        self._tracks[source, tag] = track
         self._last.extend([_BEFORE_ALL] * (track + 1 - len(self._last)))
         return track
 

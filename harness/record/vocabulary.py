@@ -204,7 +204,7 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.SUPERVISOR_LOST: _reason(
         _I, "the harness itself was killed; the trainer was stopped with it", "run it again"),
     Reason.RUN_UNFINISHED: _reason(
-        _U, "the run has no end in its journal", "wait for it, then judge again with `python -m harness verify`"),
+        _I, "the run has no end in its journal", "wait for it, then judge again with `python -m harness verify`"),
     Reason.NO_REAL_RUN: _reason(
         _B, "nothing was launched, so nothing was proven", "mend the gate that failed before the launch"),
     Reason.TARGET_UNKNOWN: _reason(

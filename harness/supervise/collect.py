@@ -38,6 +38,7 @@ class Collection:
         out_dir = plan.spec.out_dir
         self.log = LogWriter(out_dir / outdir.TRAIN_LOG, plan.redactor.stream())
         self.store = MetricStore.create(out_dir / outdir.METRICS_DB)
+        self.store.redact = plan.redactor.text
         self.metrics = MetricCollector(
             self.store, [Path(root) for root in plan.facts.metric_roots],
             eval_tag_patterns=plan.facts.eval_tags, summary_tag_patterns=plan.facts.summary_tags, out_dir=out_dir,

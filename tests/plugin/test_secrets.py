@@ -62,6 +62,9 @@ def test_fifty_planted_secrets_reach_no_artifact(project: Project, monkeypatch: 
         f"for token in {tokens!r}: print('using', token)\n"
         "print('api_key=' + 's3cr3t-in-the-log'); print('Authorization: Bearer abcDEF123456ghiJKL')\n"
         "print('num_memory_tokens=16 max_new_tokens=512 tokens_per_s=1234.5')\n"
+        "os.makedirs('events/tags', exist_ok=True)\n"
+        "row = {'step': 1, 'tag_' + os.environ['HF_TOKEN']: 1.0}\n"
+        "open('events/tags/metrics.jsonl', 'w').write(json.dumps(row) + '\\n')\n"
         f"sys.argv = ['toy', '--max-steps', '5', '--log-dir', 'events', '--save-dir', 'saved']\n"
         f"runpy.run_path({str(TOY)!r}, run_name='__main__')\n")
     words = [f"WANDB_PASSWORD={planted['assignment']}", sys.executable, "train.py", "--config", "config.yaml",

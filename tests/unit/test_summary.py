@@ -19,7 +19,9 @@ RUNS = {
     "go": RunDir(),
     "nan": RunDir(loss=(3.0, math.nan, *((1.0,) * 8))),
     "unproven": RunDir(probe=None),
-    "cancelled": RunDir(exit_code=143, stop_reason="cancelled", loss=(3.0, 2.0)),
+    "cancelled": RunDir(exit_code=143, stop_reason="cancelled", loss=(3.0, 2.0), grad_norm=(1.0, 1.0), lr=(0.1, 0.1),
+                        probe={"steps": 2, "optimizers_created": 1, "lr_positive_steps": 2, "clean_exit": True,
+                               "grad": {"checked": 2, "nonzero": 2}}),
     "never-updated": replace(RunDir(), probe={"steps": 0, "optimizers_created": 1, "grad": {}}),
 }
 
