@@ -608,7 +608,7 @@ def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
     tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """By ancestor, session or marker; by having been seen once; a zombie of unknown kin tells nothing."""
-    monkeypatch.setenv("REAL_STEP_RUN_TOKEN", "of the tests")
+    monkeypatch.delenv("REAL_STEP_RUN_TOKEN", raising=False)
 
     def start(token: str) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
@@ -617,13 +617,13 @@ def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, "REAL_STEP_RUN_TOKEN": token},
+            env={**os.environ, **({"REAL_STEP_RUN_TOKEN": token} if token else {})},
         )
         assert process.stdout is not None
         return process, int(process.stdout.readline())
 
-    leader, orphan = start("of the tests" if how == "session" else "run")
-    other, _ = start("run" if how == "marker" else "of the tests")
+    leader, orphan = start("" if how == "session" else "run")
+    other, _ = start("run" if how == "marker" else "")
     pid = {"session": orphan, "child": leader.pid}.get(how, other.pid)
     run = {os.getppid()} if how == "child" else {leader.pid}
     write(tmp_path / "logs" / event_name("elsewhere", 1, LAUNCH), curve("loss", 1))
