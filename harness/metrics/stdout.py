@@ -29,6 +29,9 @@ MAX_PENDING = 10_000
 _LINE_ENDS = bytes.maketrans(b"\r\b\x00", b"\n\n ")
 _BLANK_BYTES = 20
 """A blank line of this length is how tqdm clears its bar before a row, to draw it anew behind it."""
+_LOOK_BACK_BYTES = 1024
+_SIGNS = (b"{", b"%|", b"step", b"epoch", b"iter", b"it/s", b"***", b"num ex", b"batch size", b"loss:")
+"""A line without any of them says nothing that is read here; see read_line."""
 _UNIQUE = 0.9
 
 
@@ -85,7 +88,7 @@ class StdoutParser:
         self._restarting = False
         self._last_train_step: int | None = None
         self._num_rows = 0
-        self._was_blank = False
+        self._was_cleared = False
         self._has_steps = False
         """Whether the output counts steps at all, and not epochs alone."""
         self._counts_within: bool | None = None
@@ -93,15 +96,11 @@ class StdoutParser:
         self._text_base = 0.0
         self._text_step = 0
 
-    def line(self, raw: bytes) -> Iterator[tuple[int, Row] | RestartMarker]:
-        """Rows that can be placed now."""
-        if not raw or raw.isspace():
-            self._was_blank = self._was_blank or len(raw) >= _BLANK_BYTES
-            return
+    def line(self, raw: bytes, *, was_cleared: bool = False) -> Iterator[tuple[int, Row] | RestartMarker]:
+        """Rows that can be placed now. `was_cleared`: a bar was wiped away to make room for this line."""
         for said in read_line(raw):
+            self._was_cleared = was_cleared
             yield from self._take(said)
-        if not raw.startswith(b"\x1b") or len(raw) > 4:
-            self._was_blank = False
 
     def peek(self, raw: bytes) -> None:
         """An unfinished line: a whole bar in it says where the run is. It comes again once it is finished."""
@@ -270,7 +269,7 @@ class StdoutParser:
             yield from self._settle_by_summary(row)
             return
         low = self.last_step if self._progress.is_seen else None
-        self._waiting.append(_Waiting(row, low, self._was_blank))
+        self._waiting.append(_Waiting(row, low, self._was_cleared))
         is_numbered = self._logging_steps is not None and low is None
         yield from self._settle(None, is_final=is_numbered or len(self._waiting) > MAX_PENDING)
 
@@ -384,6 +383,8 @@ class StdoutReader(TailedFile):
         self.tags: list[str] = []
         self._index: dict[str, int] = {}
         self._discarding = False
+        self._before = b""
+        """The end of what was read, to see how the next line was begun."""
 
     @property
     def announced_total(self) -> int | None:
@@ -425,20 +426,25 @@ class StdoutReader(TailedFile):
                 self._consume(rest)
                 rest = b""
         if final and rest and not self._discarding:
-            yield from self._gather(self.parser.line(rest.replace(b"\x00", b" ")))
+            cleared = _is_cleared(self._before, len(self._before))
+            yield from self._gather(self.parser.line(rest.replace(b"\x00", b" "), was_cleared=cleared))
             self._consume(rest)
         elif rest:
             self.parser.peek(rest)
 
     def _lines(self, data: bytes) -> Iterator[tuple[int, Row] | RestartMarker]:
-        lines = data.translate(_LINE_ENDS).split(b"\n")
-        lines.pop()
+        """Rows of whole lines; those that can hold none are not even cut out."""
+        data = data.translate(_LINE_ENDS)
+        begin = 0
         if self._discarding:
             self._discarding = False
-            del lines[0]
-        for line in lines:
-            if len(line) <= MAX_LINE_BYTES:
-                yield from self.parser.line(line)
+            begin = data.find(b"\n") + 1
+        data = self._before + data
+        begin += len(self._before)
+        for start, end in _worth_reading(data, begin):
+            if end - start <= MAX_LINE_BYTES:
+                yield from self.parser.line(data[start:end], was_cleared=_is_cleared(data, start))
+        self._before = data[-_LOOK_BACK_BYTES:]
 
     def _gather(self, items: Iterator[tuple[int, Row] | RestartMarker]) -> Iterator[EventColumns | RestartMarker]:
         columns = EventColumns(self.tags, [], [], [], [])
@@ -464,6 +470,28 @@ class StdoutReader(TailedFile):
                 columns.wall_time.append(row.wall_time)
         if columns.tag:
             yield columns
+
+
+def _worth_reading(data: bytes, begin: int) -> list[tuple[int, int]]:
+    """(start, end) of the lines from `begin` on that bear one of the signs, in their order."""
+    low = data.lower()
+    found: dict[int, int] = {}
+    for sign in _SIGNS:
+        at = low.find(sign, begin)
+        while at >= 0:
+            end = low.find(b"\n", at)
+            found[low.rfind(b"\n", 0, at) + 1] = end
+            at = low.find(sign, end)
+    return sorted(found.items())
+
+
+def _is_cleared(data: bytes, start: int) -> bool:
+    """Whether the line before the one at `start` is a blank one, as long as a bar."""
+    end = start
+    while end and data[end - 1] == 0x0A:
+        end -= 1
+    blank = data[max(data.rfind(b"\n", 0, end) + 1, end - _LOOK_BACK_BYTES) : end]
+    return len(blank) >= _BLANK_BYTES and blank.isspace()
 
 
 def looks_like_output(path: Path) -> bool:

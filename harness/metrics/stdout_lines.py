@@ -95,7 +95,10 @@ class Row:
     @property
     def is_evaluation(self) -> bool:
         """Whether it holds an evaluation and no training loss."""
-        return all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in self.values)
+        values = self.values
+        if "loss" in values:
+            return False
+        return all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in values)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,15 +169,16 @@ def _dict_row(raw: bytes) -> Row | None:
     if end <= start + 2 or len(raw) > 1 << 20:
         return None
     body = raw[start : end + 1].decode("utf-8", "replace")
-    owner = _DICT_OWNER.search(_text(raw[max(0, start - 64) : start]))
+    head = _text(raw[max(0, start - 2000) : start]) if start else ""
+    owner = _DICT_OWNER.search(head) if start else None
     if owner is not None and not _STATS_NAME.search(owner[1]):
         return None
-    head = _text(raw[max(0, start - 2000) : start])
-    if body[1:].lstrip()[:1] == '"':
+    first = body[1:20].lstrip()[:1]
+    if first == '"':
         row = _json_row(body)
         if row is not None:
             return row
-    if body[1:].lstrip()[:1] not in "'\"" or len(body) > MAX_DICT:
+    if first not in ("'", '"') or len(body) > MAX_DICT:
         return None
     values, texts = {}, {}
     for _, key, quote, text in _DICT_PAIR.findall(body):

@@ -297,9 +297,9 @@ def test_pieces_do_not_matter(name: str, data: st.DataObject, tmp_path_factory: 
             st.sampled_from(
                 [b"{'loss': ", b"'epoch': '0.1'}", b"step=", b"9" * 30, b"nan", b"\r", b"\n", b"\b", b"\x1b[A",
                  b" 5%|##| ", b"1/0 [", b"3/9 [00:01<00:02, 0.00s/it]", b'{"step": 1e400, "epoch": -1}', b"Epoch 1/0\n",
-                 b"Epoch [0/", b"Total optimization steps = 0\n", b"Num Epochs = 0\n", b"***** Running training *****\n",
-                 b"inf",
-                 b"{'loss': 1, 'epoch': 1e300}\n", b"{'loss': 1, 'epoch': inf}\n", b"1/3 - 0s - 0ms/step - loss: 1\n"]
+                 b"Epoch [0/", b"Total optimization steps = 0\n", b"Num Epochs = 0\n",
+                 b"***** Running training *****\n", b"inf", b"{'loss': 1, 'epoch': 1e300}\n",
+                 b"{'loss': 1, 'epoch': inf}\n", b"1/3 - 0s - 0ms/step - loss: 1\n"]
             ),
         ),
         max_size=12,
