@@ -178,7 +178,7 @@ def run_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]
             words += ["--save-dir", "saved"] if case.saves else []
             words += ["--max-steps", str(case.target)] if case.target else []
             spec = RunSpec(train_cmd=shlex.join(words), out_dir=place / "out", workdir=place, run_id=case.mode,
-                           session=case.mode, **case.spec)
+                           session=f"{place.parent.name}-{place.name}", **case.spec)
             made[key] = ensure_run(spec, lambda line: None)
         return made[key]
 
