@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from harness.metrics.command import metrics_report
 from harness.metrics.model import RestartMarker
-from harness.metrics.stdout import MAX_LINE_BYTES, StdoutParser, StdoutReader
+from harness.metrics.stdout import MAX_LINE_BYTES, StdoutReader
+from harness.metrics.stdout_steps import StdoutParser
 from harness.record.events import MetricEvent
 
 CASES = Path(__file__).parent / "cases"
@@ -76,6 +77,14 @@ def test_case_08_nonfinite_rows(name: str, steps: list[int]) -> None:
     guessed, numbered, _ = read(path)
     assert [step for step, _ in numbered["loss"]] == list(range(1, len(series["loss"]) + 1))
     assert [problem.code for problem in guessed.problems(final=True)] == ["steps-unknown"]
+
+
+def test_logging_steps_after_a_resume(tmp_path: Path) -> None:
+    """Rows are counted from the step that the run resumed at."""
+    lines = ["***** Running training *****", "  Continuing training from global step 200"]
+    lines += ["{'loss': 1.0, 'epoch': 2.1}", "{'loss': 0.9, 'epoch': 2.2}"]
+    series = read(text(tmp_path, "\n".join(lines)), logging_steps=10)[1]
+    assert series["loss"] == [(210, 1.0), (220, 0.9)]
 
 
 def test_case_19_two_attempts_in_one_log() -> None:
@@ -342,6 +351,15 @@ def test_row_behind_an_oversized_line_without_end(tmp_path: Path) -> None:
         file.write(b"step=1 loss=1\nstep=2 loss=2\n")
     events = [event for item in reader.poll() if not isinstance(item, RestartMarker) for event in item.events()]
     assert [event.step for event in events] == [2]
+
+
+@pytest.mark.parametrize(("offset", "steps"), [(0, [1, 2, 3]), (7, [2, 3]), (14, [2, 3]), (15, [3])])
+def test_first_offset(tmp_path: Path, offset: int, steps: list[int]) -> None:
+    """The line that the offset falls into belongs to what was there before."""
+    path = text(tmp_path, "step=1 loss=1\nstep=2 loss=2\nstep=3 loss=3\n")
+    reader, series, _ = read(path, first_offset=offset)
+    assert [step for step, _ in series["loss"]] == steps
+    assert reader.bytes_read == path.stat().st_size - offset
 
 
 def test_metrics_command_reads_a_log(tmp_path: Path) -> None:
