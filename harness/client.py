@@ -97,8 +97,15 @@ def wait_until_written(out_dir: Path, show: Show = lambda line: None) -> Path:
                 look()
                 time.sleep(POLL_S)
     if not (out_dir / outdir.REPORT).exists():
-        write_report(out_dir)
+        _write_report(out_dir)
     return out_dir
+
+
+def _write_report(out_dir: Path) -> None:
+    try:
+        write_report(out_dir)
+    except OSError as error:
+        raise HarnessError(f"{out_dir / outdir.REPORT}: cannot be written: {error.strerror}") from error
 
 
 def is_session_run(out_dir: Path, session: str) -> bool:
@@ -197,7 +204,7 @@ def _outcome(process: subprocess.Popen[bytes], spec: RunSpec) -> None:
         raise HarnessError(f"the supervisor ended with code {process.returncode} before it wrote anything: "
                            f"{complained.strip()[-2000:] or 'no message'}")
     _await_reaper(spec)
-    write_report(spec.out_dir)
+    _write_report(spec.out_dir)
 
 
 def _told_error(told: dict[str, Any]) -> HarnessError:

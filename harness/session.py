@@ -137,7 +137,7 @@ class HarnessSession:
             return
         try:
             self.report = self._report(self._request.out_dir)
-        except HarnessError as error:
+        except (HarnessError, OSError) as error:
             self.failure = str(error)
         if exitstatus == pytest.ExitCode.OK and not self._acceptable():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -30,8 +30,9 @@ class Disagreement:
 def verify(out_dir: Path) -> dict[str, Any]:
     """{ok, out_dir, running, decision, outcome, confidence, reasons, report, disagreements, gone}.
 
-    `ok` is true for a GO without disagreement. A missing report is made ("report": "made"). A run that goes on is not
-    judged: `running` is true, decision, outcome and confidence are null. RecordError when the out-dir holds no run.
+    `ok` is true for a GO without disagreement. A missing report is made ("report": "made") where that can
+    be written. A run that goes on is not judged: `running` is true, decision, outcome and confidence are null.
+    RecordError when the out-dir holds no run.
     """
     if outdir.is_held(out_dir):
         return _document(out_dir, None, "none yet, the run goes on", [], [])
@@ -40,10 +41,17 @@ def verify(out_dir: Path) -> dict[str, Any]:
     if path.exists():
         disagreements, state = _against_report(path, fresh), "read"
     else:
-        write_report(out_dir)
-        disagreements, state = [], "made"
+        disagreements, state = [], _made(out_dir)
     moved, gone = _against_sources(out_dir)
     return _document(out_dir, fresh, state, disagreements + moved, gone)
+
+
+def _made(out_dir: Path) -> str:
+    try:
+        write_report(out_dir)
+    except OSError as error:
+        return f"none, and it cannot be written: {error.strerror}"
+    return "made"
 
 
 def _document(

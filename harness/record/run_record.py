@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ def open_record(out_dir: Path) -> Iterator[RunRecord]:
         yield RunRecord(
             out_dir=out_dir, spec=spec, entries=tuple(shaped), store=store, problems=tuple(problems)
         )
-    except (TypeError, KeyError, AttributeError, ValueError, IndexError, OverflowError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError, OverflowError, re.error) as error:
         place = traceback.extract_tb(error.__traceback__)[-1].name
         message = f"{out_dir}: {outdir.JOURNAL} or {outdir.RUN_SPEC} holds what cannot be judged"
         raise RecordError(f"{message}: {type(error).__name__} in {place}: {str(error)[:300]}") from error

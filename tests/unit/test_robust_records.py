@@ -148,6 +148,21 @@ def test_oddly_typed_entries_are_left_out_and_reported(
     assert json.loads(capsys.readouterr().out)["decision"] == "GO"
 
 
+@pytest.mark.parametrize("odd", [5, "x(", [1], [{}], None], ids=str)
+def test_no_odd_value_anywhere_is_a_traceback(odd: Any, tmp_path: Path) -> None:
+    """Every field of every entry, and every field one level below, replaced: an answer with its exit code."""
+    place = RunDir().write(tmp_path)
+    entries, _ = read_journal(place / "journal.jsonl")
+    spots = [(number, key, inner) for number, entry in enumerate(entries) for key, value in entry.items()
+             for inner in (None, *(value if isinstance(value, dict) else ()))]
+    for number, key, inner in spots:
+        changed = [dict(entry) for entry in entries]
+        changed[number][key] = odd if inner is None else {**changed[number][key], inner: odd}
+        (place / "journal.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in changed))
+        (place / outdir.REPORT).unlink(missing_ok=True)
+        assert main(["verify", str(place)]) in (0, 1, 3), (number, key, inner)
+
+
 def test_what_still_breaks_judging_is_could_not_judge(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
