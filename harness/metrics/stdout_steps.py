@@ -205,8 +205,9 @@ class StdoutParser:
             progress.offset = 0
         elif progress.outer is not None or bar.is_keras:
             return
-        elif progress.total is not None and progress.done >= progress.total and bar.epoch is None:
-            progress.offset += progress.total
+        elif progress.total is not None and progress.done >= progress.total:
+            # A bar that names its epoch is reset before the name changes (Lightning).
+            progress.offset += progress.total if bar.epoch is None else 0
         elif bar.done == 0:
             self.num_attempts += 1
             self._restarting = self._last_train_step is not None
@@ -339,6 +340,7 @@ class StdoutParser:
             slack = [0.05 + 2 * waiting.row.epoch_slack * pace for waiting in self._waiting]
             if all(abs(place - round(place)) <= max(by, 0.02) for place, by in zip(places, slack, strict=False)):
                 self._learn(row, round(steps))
+                self.announced_total = self.announced_total or round(steps)
         yield from self._settle(None, is_final=True)
         yield from self._emit(row, self._last_train_step or self.last_step or 0)
 

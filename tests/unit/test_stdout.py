@@ -141,7 +141,7 @@ def test_recorded_rows_without_bars(name: str, state: str) -> None:
     reader, series, _ = read(OUTPUT / name)
     rows = [(row["step"], pytest.approx(row["loss"], rel=1e-3)) for row in history if "loss" in row]
     assert series["loss"] == rows
-    assert reader.problems(final=True) == []
+    assert (reader.problems(final=True), reader.announced_total) == ([], rows[-1][0])
 
 
 def test_recorded_progress_of_dpo() -> None:
@@ -252,9 +252,9 @@ def test_nested_and_repeated_bars(tmp_path: Path, content: str, step: int, total
 def test_lightning_bar_of_tqdm(tmp_path: Path) -> None:
     """Epochs from 0; the validation's bar is none of the training's."""
     line = bar(10, 10, "Epoch 0").replace("]", ", v_num=0, train_loss=2.1]") + bar(5, 5, "Validation DataLoader 0")
-    line += bar(5, 10, "Epoch 1").replace("]", ", v_num=0, train_loss=2.1]")
+    line += bar(0, 10, "Epoch 0") + bar(5, 10, "Epoch 1").replace("]", ", v_num=0, train_loss=2.1]")
     reader, series, _ = read(text(tmp_path, line))
-    assert (reader.last_step, series) == (15, {})
+    assert (reader.last_step, series, reader.parser.num_attempts) == (15, {}, 1)
 
 
 def test_bar_is_seen_before_its_line_ends(tmp_path: Path) -> None:
