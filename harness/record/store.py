@@ -233,8 +233,8 @@ class MetricStore:
             cursor = self._db.execute(
                 "INSERT INTO source(kind, path, run, node, writer, attempt, inode, opened_at)"
                 " VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
-                (kind, self.redact(path), self.redact(run), node, self.redact(writer or Path(path).name), attempt,
-                 inode, opened_at),
+                (kind, _utf8(self.redact(path)), _utf8(self.redact(run)), _utf8(node),
+                 _utf8(self.redact(writer or Path(path).name)), attempt, inode, opened_at),
             )
         source = cursor.lastrowid
         assert source is not None
@@ -305,7 +305,7 @@ class MetricStore:
         phase = self.phase_of(self._runs.get(source, ""), tag)
         track = self._db.execute(
             "INSERT INTO track(source, tag, phase, ordered, points, fresh_points) VALUES(?, ?, ?, 1, 0, 0)",
-            (source, tag, phase.value),
+            (source, _utf8(tag), phase.value),
         ).lastrowid
         assert track is not None
         self._last.extend([_BEFORE_ALL] * (track + 1 - len(self._last)))
@@ -413,6 +413,11 @@ class MetricStore:
         """Run directories that hold fresh points of the tag, the one that `series` defaults to first."""
         with _named(self.path, "is damaged"):
             return self._series.runs_of(tag)
+
+
+def _utf8(text: str) -> str:
+    """With lone surrogates (undecodable bytes of a path, odd JSON) escaped, since SQLite holds UTF-8 alone."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _connect_readonly(file: Path, shown: Path) -> sqlite3.Connection:

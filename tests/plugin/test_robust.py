@@ -125,6 +125,15 @@ def test_out_dir_that_is_no_utf8_is_used(project: Project) -> None:
     assert (code, result["decision"], result["disagreements"]) == (0, "GO", [])
 
 
+def test_project_whose_path_is_no_utf8_is_judged(project: Project) -> None:
+    """Metric files, checkpoints and evidence below such a directory: GO."""
+    inner = Project(path=project.path / os.fsdecode(b"pr\xff"))
+    inner.path.mkdir()
+    done = inner.run("--train-cmd", project.toy())
+    assert done.returncode == 0, done.stdout
+    assert len(inner.launches) == 1
+
+
 def test_leftovers_of_a_half_archived_run_are_not_this_runs(project: Project) -> None:
     """Only the probe's directory, the log and the metric store are left: they are moved aside, the run is judged."""
     project.run("--train-cmd", project.toy(), "--run-id", "first")

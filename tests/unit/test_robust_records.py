@@ -19,9 +19,11 @@ from harness.judge.report import write_report
 from harness.judge.verify import range_digest, verify
 from harness.probe.reader import read_probe
 from harness.record import outdir
+from harness.record.events import MetricEvent
 from harness.record.files import dump_json, read_json, write_json, write_text
 from harness.record.journal import Journal, read_journal
 from harness.record.run_record import open_record
+from harness.record.store import MetricStore
 from tests.unit.run_dirs import RunDir
 
 
@@ -111,6 +113,16 @@ def test_lone_surrogates_are_written_and_read_back(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.jsonl") as journal:
         journal.write("command", text=text)
     assert read_journal(tmp_path / "journal.jsonl")[0][0]["text"] == text
+
+
+def test_store_takes_names_that_are_no_utf8(tmp_path: Path) -> None:
+    """A path with an undecodable byte and a tag with a lone surrogate are stored escaped."""
+    with MetricStore.create(tmp_path / "metrics.db") as store:
+        source = store.add_source(kind="jsonl", path="/pr\udcff/metrics.jsonl", run="r\udcff")
+        store.append(source, [MetricEvent("loss\ud800", 1, 0.5, 1.0)], observed_at=1.0)
+        assert store.sources()[0].path == "/pr\\udcff/metrics.jsonl"
+        (tag,) = store.tags()
+        assert [point.value for point in store.series(tag.tag, run=tag.run)] == [0.5]
 
 
 ODD_ENTRIES = [
