@@ -24,8 +24,22 @@ from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan
 from harness.watch.progress import Snapshot, fits, pick_values
 
+SHARED_DEFAULTS = ("runs", "logs", "lightning_logs", "tb_logs", "outputs", ".")
+"""Directories below the working directory that every run of every program may write to when nobody says where."""
+CLOCK_ROUNDING_S = 2.0
+"""File systems round times; what is older than this before the launch is not of the run."""
 OUTPUT_BURST_BYTES = 16 << 20
 """Output that is taken at most before the loop looks at its limits again."""
+
+
+def _named_roots(plan: Plan) -> list[Path]:
+    """Metric directories that the command or --metrics-dir names; the others are defaults that programs share."""
+    spec, words = plan.spec, {word.rpartition("=")[2] for word in plan.argv}
+    named = {os.path.normpath(spec.workdir / word) for word in words if word and not word.startswith("-")}
+    named |= {os.path.normpath(spec.metrics_dir)} if spec.metrics_dir else set()
+    shared = {os.path.normpath(spec.workdir / name) for name in SHARED_DEFAULTS}
+    roots = {Path(root): os.path.normpath(root) for root in plan.facts.metric_roots}
+    return [root for root, place in roots.items() if place in named or place not in shared]
 
 
 class Collection:
@@ -42,7 +56,8 @@ class Collection:
         self.metrics = MetricCollector(
             self.store, [Path(root) for root in plan.facts.metric_roots],
             eval_tag_patterns=plan.facts.eval_tags, summary_tag_patterns=plan.facts.summary_tags, out_dir=out_dir,
-            run_pids=launcher.family, resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
+            explicit_roots=_named_roots(plan), run_pids=launcher.family,
+            resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
         self.best: CheckpointSeen | None = None
         """The most recent whole checkpoint, known after `finish`."""
@@ -96,22 +111,26 @@ class Collection:
             self.journal.write("evidence-lost", message=message)
 
     def completed_steps(self) -> int:
-        """Completed steps by the newest metric point, 0 while there is none."""
-        newest = self._newest() if self.plan.facts.step_unit == "step" else None
+        """Completed steps by the newest metric point that is certainly the run's own, 0 while there is none."""
+        return self._completed(self._newest(own=True)) if self.plan.facts.step_unit == "step" else 0
+
+    def _completed(self, newest: Latest | None) -> int:
         return 0 if newest is None else newest.step + (1 if self.plan.facts.step_base == 0 else 0)
 
     def completed_epochs(self) -> float:
         """Epochs by the newest point of a tag `epoch`, 0 while there is none."""
-        epochs = [latest.value for (_, tag), latest in self.metrics.latest.items() if tag.rpartition("/")[2] == "epoch"]
+        epochs = [latest.value for (_, tag), latest in self.metrics.latest.items()
+                  if tag.rpartition("/")[2] == "epoch" and latest.ownership == "own"]
         return max(epochs, default=0.0)
 
-    def _newest(self) -> Latest | None:
+    def _newest(self, *, own: bool = False) -> Latest | None:
         """The furthest point of a training loss or update row; of any tag only where none of those is known."""
         facts = self.plan.facts
         telling = [*facts.executed_tags, *(facts.loss_tags if not facts.executed_tags else ())]
-        known = [latest for (_, tag), latest in self.metrics.latest.items()
+        every = {key: latest for key, latest in self.metrics.latest.items() if not own or latest.ownership == "own"}
+        known = [latest for (_, tag), latest in every.items()
                  if fits(tag, telling) and not fits(tag, facts.eval_tags)]
-        return max(known or self.metrics.latest.values(), key=lambda latest: latest.step, default=None)
+        return max(known or every.values(), key=lambda latest: latest.step, default=None)
 
     def snapshot(self) -> Snapshot:
         """The run as a progress line shows it."""
@@ -119,7 +138,7 @@ class Collection:
             return Snapshot()
         facts, spec = self.plan.facts, self.plan.spec
         values = {tag: latest.value for (_, tag), latest in sorted(self.metrics.latest.items(), reverse=True)}
-        return Snapshot(step=self.completed_steps(), total=spec.max_steps or facts.target_steps,
+        return Snapshot(step=self._completed(self._newest()), total=spec.max_steps or facts.target_steps,
                         values=pick_values(values, loss=facts.loss_tags, evaluation=facts.eval_tags, lr=facts.lr_tags,
                                            grad_norm=facts.grad_norm_tags))
 
@@ -137,7 +156,8 @@ class Collection:
             problems=[problem.message for problem in self.metrics.problems])
         self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
                            bytes=self.log.received, lost_bytes=self.log.lost)
-        self.journal.write("probe", facts=read_probe(out_dir / outdir.PROBE_DIR).to_json())
+        self.journal.write("probe", facts=read_probe(
+            out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json())
         self._inspect_checkpoints()
         self._effective_values()
         self._overhead()
@@ -157,7 +177,7 @@ class Collection:
     def _is_written(self, path: Path) -> bool:
         """Whether a file is of this run, by its time; 2 seconds for file systems that round it."""
         try:
-            return path.stat().st_mtime >= self._launched_at - 2.0
+            return path.stat().st_mtime >= self._launched_at - CLOCK_ROUNDING_S
         except OSError:
             return False
 
