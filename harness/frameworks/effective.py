@@ -15,6 +15,8 @@ MAX_BYTES = 4 << 20
 MAX_VALUES = 2000
 MAX_ENTRIES = 20_000
 MAX_DEPTH = 6
+MAX_ITEMS = 32
+"""Longer lists are data, no setting."""
 _ARGS_TAG = "args/text_summary"
 _MAX_RECORDS = 200
 _NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules", ".venv", "site-packages", "wandb"})
@@ -61,26 +63,33 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def config_values(path: Path) -> dict[str, EffectiveValue]:
-    """The scalars of a YAML, JSON or TOML file under dotted keys."""
-    return values_of(read_config(path), str(path))
+    """The scalars of a YAML, JSON or TOML file under dotted keys; a short list of them as JSON text."""
+    return values_of(read_config(path), str(path), lists=True)
 
 
-def values_of(document: Any, source: str) -> dict[str, EffectiveValue]:
-    """The scalars of nested mappings under dotted keys."""
+def values_of(document: Any, source: str, *, lists: bool = False) -> dict[str, EffectiveValue]:
+    """The scalars of nested mappings under dotted keys; with `lists` a short list of them, too, as JSON text."""
     found: dict[str, EffectiveValue] = {}
-    for key, value in _scalars(document):
+    for key, value in _leaves(document):
         if len(found) >= MAX_VALUES:
             break
-        found[key] = EffectiveValue(value=value, source=source)
+        if _is_scalar(value):
+            found[key] = EffectiveValue(value=value, source=source)
+        elif lists and isinstance(value, list | tuple) and len(value) <= MAX_ITEMS and all(map(_is_scalar, value)):
+            found[key] = EffectiveValue(value=json.dumps(list(value)), source=source)
     return found
 
 
-def _scalars(node: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _leaves(node: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     if isinstance(node, Mapping) and depth < 10:
         for key, value in node.items():
-            yield from _scalars(value, f"{path}.{key}" if path else str(key), depth + 1)
-    elif path and (node is None or isinstance(node, str | int | float | bool)):
+            yield from _leaves(value, f"{path}.{key}" if path else str(key), depth + 1)
+    elif path:
         yield path, node
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -111,7 +120,7 @@ def event_file_arguments(path: Path) -> dict[str, EffectiveValue]:
             document = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        return values_of(document, str(path))
+        return values_of(document, str(path), lists=True)
     return {}
 
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed
 from harness.judge.observe import Observation
+from harness.record.token_formats import MASK
 from harness.record.vocabulary import Reason
 
 LR_KEYS = frozenset({"lr", "learning_rate", "optimizer_lr"})
 RELATIVE_TOLERANCE = 1e-5
-"""Values pass through float32 in some trainers' records."""
+"""Values pass through float32 in some trainers' records; whole numbers are compared exactly."""
+RESOLVED_WORDS = frozenset({"auto", "all", "default"})
+"""What a trainer replaces by a value of its own."""
+WHOLE_GROUPS = frozenset({
+    "args", "config", "hparams", "hyperparameters", "model", "opt", "optim", "optimizer", "params", "solver", "train",
+    "trainer", "training",
+})
+"""First parts of a dotted setting that is the whole run's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,77 +48,170 @@ def effects(seen: Observation) -> list[Effect]:
 
 def _effect(seen: Observation, item: dict[str, Any], told: dict[str, dict[str, Any]]) -> Effect:
     key, asked = str(item.get("key")), str(item.get("value"))
-    for name in (_setting(str(item.get("place") or "")), key):
-        found = _find(told, name)
-        if found is not None:
-            return Effect(key=key, asked=asked, used=found.get("value"), source=str(found.get("source")),
-                          holds=same_value(asked, found.get("value")))
-    if key in LR_KEYS or _setting(str(item.get("place") or "")) in LR_KEYS:
-        return _lr_effect(seen, key, asked)
-    return Effect(key=key, asked=asked, used=None, source="", holds=None)
+    setting = _setting(str(item.get("place") or ""))
+    found = _find(told, setting) or _find(told, key)
+    rates = (name for name in (setting, _plain_name(key)) if name.rpartition(".")[2] in LR_KEYS)
+    rate = _lr_effect(seen, told, key, asked, next(rates, ""))
+    if found is None:
+        return rate
+    effect = Effect(key=key, asked=asked, used=found.get("value"), source=str(found.get("source")),
+                    holds=_holds(setting or key, asked, found.get("value")))
+    return effect if rate.holds in (None, effect.holds) else rate
 
 
 def _setting(place: str) -> str:
     """`--learning-rate`, `++optim.lr=` or `cfg.yaml:optim.lr` as the trainer's own name of the setting."""
     name = place if place.startswith("-") else place.rpartition(":")[2]
-    return name.strip("-+~= ").replace("-", "_")
+    return _plain_name(name.strip("-+~= "))
+
+
+def _plain_name(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _find(told: dict[str, dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """The value under this name, or under the one dotted name that ends in it."""
+    """The value under this name, or under the dotted names that end in it, where those agree."""
+    name = _plain_name(name)
     if not name:
         return None
-    if name in told:
-        return told[name]
-    ending = [value for key, value in told.items() if key.replace("-", "_").endswith("." + name)]
-    return ending[0] if len(ending) == 1 else None
+    same = [value for key, value in told.items() if _plain_name(key) == name]
+    ending = same or [value for key, value in told.items() if _plain_name(key).endswith("." + name)]
+    agree = all(_same(_plain(item.get("value")), _plain(ending[0].get("value"))) for item in ending)
+    return ending[0] if ending and agree else None
 
 
-def _lr_effect(seen: Observation, key: str, asked: str) -> Effect:
-    """A schedule stays at or below the rate asked for; only a constant rate must be equal to it."""
+def _lr_effect(seen: Observation, told: dict[str, dict[str, Any]], key: str, asked: str, name: str) -> Effect:
+    """A schedule stays at or below the rate asked for; only a constant rate must be equal to it.
+
+    `name`: the setting, dotted where it is; empty where it is no learning rate.
+    """
     unknown = Effect(key=key, asked=asked, used=None, source="", holds=None)
     try:
         wanted = float(asked)
     except ValueError:
         return unknown
-    if not seen.lr:
+    if not name:
         return unknown
-    tag = seen.lr[0]
-    if tag.max_finite is None or tag.min_finite is None:
-        return unknown
-    constant = tag.min_finite == tag.max_finite and tag.fresh_points > 1
-    reached = math.isclose(tag.max_finite, wanted, rel_tol=1e-4)
-    holds = True if reached else False if constant or tag.max_finite > wanted * 1.001 else None
-    return Effect(key=key, asked=asked, used=tag.max_finite, source=f"largest {tag.tag}", holds=holds)
+    found = [Effect(key=key, asked=asked, used=used, source=source, holds=_rate_holds(wanted, used, constant))
+             for used, source, constant in _rates(seen, told, name)]
+    return min(found, key=lambda effect: (True, None, False).index(effect.holds), default=unknown)
+
+
+def _rates(seen: Observation, told: dict[str, dict[str, Any]], name: str) -> list[tuple[float, str, bool]]:
+    """(largest rate, what tells it, whether it is constant) of the series that may be this setting's.
+
+    A dotted setting has the series named after its group: `critic.lr` is no other's. One series alone is also
+    the rate of a group that names no part of the model.
+    """
+    tags = [tag for tag in seen.lr if tag.max_finite is not None]
+    group = name.rpartition(".")[0].rpartition(".")[2].lower()
+    if group and (len(tags) > 1 or group not in WHOLE_GROUPS):
+        tags = [tag for tag in tags if group in re.split(r"[^a-z0-9]+", _plain_name(tag.tag).lower())]
+    rates = [(tag.max_finite, f"largest {tag.tag}", tag.min_finite == tag.max_finite and tag.fresh_points > 1)
+             for tag in tags if tag.max_finite is not None]
+    if seen.lr or group:
+        return rates
+    peak = _find(told, f"{name}.peak_logged") or {}
+    value = peak.get("value")
+    return [(float(value), f"largest in {peak.get('source')}", False)] if isinstance(value, (int, float)) else []
+
+
+def _rate_holds(wanted: float, used: float, constant: bool) -> bool | None:
+    if math.isclose(used, wanted, rel_tol=1e-4):
+        return True
+    return False if constant or used > wanted * 1.001 else None
+
+
+def _holds(name: str, asked: str, used: Any) -> bool | None:
+    """Whether the values are one; None where the two cannot be compared."""
+    if same_value(asked, used):
+        return True
+    if asked.strip().lower() in RESOLVED_WORDS or _is_masked(asked) or _is_masked(used):
+        return None
+    return None if _is_share(name, asked, used) else False
+
+
+def _is_masked(value: Any) -> bool:
+    """Secrets: ours, and `<HUB_TOKEN>` as Transformers writes it."""
+    return isinstance(value, str) and (MASK in value or re.fullmatch(r"<[A-Z_]+>", value) is not None)
+
+
+def _is_share(name: str, asked: str, used: Any) -> bool:
+    """A share of the run, or of an epoch, of which the trainer notes the whole steps or epochs."""
+    if isinstance(used, bool) or not isinstance(used, int) or not name.endswith(("steps", "epochs")):
+        return False
+    number = _number(asked)
+    if number is None or not math.isfinite(number) or number <= 0 or number.is_integer():
+        return False
+    return used == math.ceil(number) if name.endswith("epochs") else number < 1 <= used
 
 
 def same_value(asked: str, used: Any) -> bool:
-    """Whether a value as typed and a value as recorded are one: numbers by value, words without case or quotes."""
-    left, right = _plain(asked), _plain(used)
+    """Whether a value as typed and a value as recorded are one: numbers by value, words without case or quotes,
+    lists item by item, paths by what was typed of them."""
+    return _same(_plain(asked), _plain(used)) or _same_text(asked, used) or _same_list(asked, used)
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
     if isinstance(left, float) and isinstance(right, float):
-        return math.isclose(left, right, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12)
+        both_nan = math.isnan(left) and math.isnan(right)
+        return both_nan or math.isclose(left, right, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12)
+    if isinstance(left, int) and isinstance(right, float):
+        return _same(float(left), right)
     return bool(left == right)
 
 
+def _same_text(asked: str, used: Any) -> bool:
+    """`cosine` is SchedulerType.COSINE, `bfloat16` torch.bfloat16, `out` /home/me/out."""
+    if not isinstance(used, str):
+        return False
+    word = asked.strip().strip("'\"")
+    member = re.fullmatch(r"(?:[A-Z]\w*|torch|jnp|np|numpy)\.(\w+)", used)
+    if member is not None and member.group(1).lower() == word.lower():
+        return True
+    parts = tuple(part for part in PurePosixPath(word).parts if part not in ("..", "~"))
+    return bool(parts) and used.startswith("/") and PurePosixPath(used).parts[-len(parts):] == parts
+
+
+def _same_list(asked: str, used: Any) -> bool:
+    """`a b`, `a,b` and `a` as a trainer records them: a list."""
+    right = _plain(used)
+    if not isinstance(right, list):
+        return False
+    if not right:
+        return _plain(asked) in (None, "")
+    words = [_plain(word) for word in re.split(r"[\s,]+", asked.strip().strip("[]()")) if word]
+    return _same(words, right)
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, (int, float)):
-        return float(value)
+    """Text as the value that it spells; whole numbers stay whole."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     if not isinstance(value, str):
         return value
     text = value.strip().strip("'\"")
-    words = {"true": True, "false": False, "none": None, "null": None, "yes": True, "no": False}
+    words = {"true": True, "false": False, "none": None, "null": None, "yes": True, "no": False, "on": True,
+             "off": False}
     if text.lower() in words:
         return words[text.lower()]
+    number = _number(text)
+    if number is not None:
+        return int(text) if re.fullmatch(r"[-+]?[0-9]{1,300}", text) else number
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return text.lower()
+    return [_plain(item) for item in read] if isinstance(read, list) else read
+
+
+def _number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        pass
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text.lower()
+        return None
 
 
 def check_overrides(seen: Observation) -> Check:

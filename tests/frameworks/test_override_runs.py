@@ -82,12 +82,14 @@ OVERRIDDEN = {
     ),
     "trl-yaml": Overridden(
         command=script("trl_sft.py", "--config sft.yaml"),
-        overrides=(("learning_rate", 1e-3), ("max_length", 16)), placed=("written to hp-overrides.yaml as learning_rate", "injected as --max_length 16"),
+        overrides=(("learning_rate", 1e-3), ("max_length", 16)),
+        placed=("written to hp-overrides.yaml as learning_rate", "injected as --max_length 16"),
         files={"sft.yaml": TRL_YAML},
     ),
     "lightning-cli": Overridden(
         command=script("lightning_cli.py", "fit --config lit.yaml --data.batch_size=8"),
-        overrides=(("model.lr", 0.03), ("data.batch_size", 4)), placed=("injected as --model.lr 0.03", "was --data.batch_size=8"),
+        overrides=(("model.lr", 0.03), ("data.batch_size", 4)),
+        placed=("injected as --model.lr 0.03", "was --data.batch_size=8"),
         files={"lit.yaml": LIGHTNING_YAML},
     ),
     "hydra": Overridden(

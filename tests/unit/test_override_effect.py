@@ -1,0 +1,171 @@
+"""Whether an override took effect: values as typed beside values as trainers write them, and rates beside schedules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.frameworks.effective import config_values
+from harness.judge.observe import Observation
+from harness.judge.overrides import Effect, check_overrides, effects, same_value
+from harness.record.token_formats import MASK
+
+SAME: list[tuple[str, Any]] = [
+    ("1e-4", 0.0001), ("1e-4", "0.0001"), ("0.0001", 1e-4), ("5E-5", 5e-05), ("0.1", 0.10000000149011612),
+    ("20", 20), ("20", 20.0), ("2e1", 20), ("1_000", 1000), ("+5", 5), ("nan", float("nan")), ("inf", float("inf")),
+    ("true", True), ("True", "true"), ("1", True), ("no", False), ("off", False), ("None", None), ("null", None),
+    ("cosine", "COSINE"), ("'cosine'", "cosine"), ("cosine", "SchedulerType.COSINE"), ("bfloat16", "torch.bfloat16"),
+    ("[0.9,0.95]", "[0.9, 0.95]"), ("[0.9,0.95]", [0.9, 0.95]), ("0.9 0.95", [0.9, 0.949999988079071]),
+    ("['q_proj','v_proj']", '["q_proj", "v_proj"]'), ("q_proj,v_proj", ["q_proj", "v_proj"]),
+    ("tensorboard", '["tensorboard"]'), ("none", "[]"), ("[]", []),
+    ("out", "/home/me/out"), ("./runs/a/", "/home/me/runs/a"), ("../out", "/home/out"), ("/d/out", "/d/out"),
+]  # fmt: skip
+OTHER: list[tuple[str, Any]] = [
+    ("1e-4", 1e-5), ("1e-4", "0.001"), ("20", 21), ("1000000", 1000001), ("1e6", 1000001), ("0", 1e-9), ("0.5", 1),
+    ("true", False), ("true", 2), ("2", True), ("none", 0), ("0", None), ("cosine", "linear"),
+    ("cosine", "SchedulerType.LINEAR"), ("[0.9,0.95]", [0.9, 0.99]), ("[0.9]", [0.9, 0.95]), ("a b", ["b", "a"]),
+    ("a", []), ("out", "/home/me/out2"), ("out", "elsewhere"), ("", "x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "used"), SAME)
+def test_one_value_in_two_spellings(asked: str, used: Any) -> None:
+    """Numbers by value, words without case, lists item by item, relative paths by their end."""
+    assert same_value(asked, used)
+
+
+@pytest.mark.parametrize(("asked", "used"), OTHER)
+def test_two_values(asked: str, used: Any) -> None:
+    """Whole numbers are compared exactly."""
+    assert not same_value(asked, used)
+
+
+Rates = dict[str, list[float]] | None
+
+
+def effect(
+    key: str, asked: str, told: dict[str, Any] | None = None, *, place: str = "", rates: Rates = None
+) -> Effect:
+    """Of one override, with these settings told by the trainer and these rates logged."""
+    return effects(observation(key, asked, told, place, rates))[0]
+
+
+def observation(key: str, asked: str, told: dict[str, Any] | None, place: str, rates: Rates) -> Observation:
+    """What `effects` looks at."""
+    facts = {
+        "effective-values": {"values": {name: {"value": value, "source": "f"} for name, value in (told or {}).items()}},
+        "command": {"overrides": [{"key": key, "value": asked, "place": place or f"--{key}"}]},
+    }
+    tags = tuple(
+        SimpleNamespace(tag=tag, min_finite=min(points), max_finite=max(points), fresh_points=len(points))
+        for tag, points in (rates or {}).items()
+    )
+    record = SimpleNamespace(fact=lambda event, name, default=None: facts[event].get(name, default))
+    return cast(Observation, SimpleNamespace(record=record, lr=tags))
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "told"),
+    [
+        ("lr", "--optimizer.lr", {"optimizer.lr": 0.1, "scheduler.lr": 7}),
+        ("optimizer.lr", "++optimizer.lr=", {"optimizer.lr": 0.1}),
+        ("lr", "--lr", {"optimizer.lr": "1e-1"}),
+        ("lr", "conf.yaml:optim.lr", {"optim.lr": 0.1, "lr": 7}),
+        ("learning-rate", "--learning-rate", {"learning_rate": 0.1}),
+        ("learning_rate", "--learning_rate", {"train.learning-rate": 0.1}),
+        ("lr", "--step-size", {"lr": 0.1}),
+        ("lr", "--lr", {"optimizer.lr": 0.1, "hparams.lr": "0.1"}),
+    ],
+)
+def test_setting_is_found_under_the_trainers_name(key: str, place: str, told: dict[str, Any]) -> None:
+    """By where it was placed, then by its key; by the end of a dotted name that is alone, or that others agree with."""
+    assert effect(key, "0.1", told, place=place).holds is True
+    assert effect(key, "0.2", told, place=place).holds is False
+
+
+def test_ambiguous_endings_tell_nothing() -> None:
+    """Two settings of the same last name and different values."""
+    found = effect("dropout", "0.1", {"encoder.dropout": 0.1, "decoder.dropout": 0.2})
+    assert (found.holds, found.used) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("points", "holds"),
+    [
+        ([0.1, 0.05, 0.0], True),
+        ([0.0, 0.05, 0.1], True),
+        ([0.1, 0.1], True),
+        ([0.0, 0.05, 0.09], None),
+        ([0.05], None),
+        ([0.05, 0.05], False),
+        ([0.2, 0.1], False),
+    ],
+)
+def test_rate_beside_its_schedule(points: list[float], holds: bool | None) -> None:
+    """A schedule may stay below the rate; a constant rate is equal, and none is above."""
+    for key in ("lr", "learning_rate", "optimizer.lr"):
+        assert effect(key, "1e-1", rates={"train/lr": points}).holds is holds
+
+
+def test_logged_rate_counts_more_than_an_echo_of_the_config() -> None:
+    """The config says what was read, the log what was used."""
+    told = {"optimizer.lr": 0.1}
+    assert effect("optimizer.lr", "0.1", told, rates={"lr": [0.01, 0.01]}).used == 0.01
+    assert effect("optimizer.lr", "0.1", told, rates={"lr": [0.01, 0.01]}).holds is False
+    assert effect("optimizer.lr", "0.1", told, rates={"lr": [0.01, 0.02]}).used == 0.1
+    assert effect("optimizer.lr", "0.1", {"optimizer.lr": 0.3}, rates={"lr": [0.1, 0.1]}).holds is True
+
+
+def test_several_series_of_rates() -> None:
+    """One that fits is enough; a part's rate is read in its own series only."""
+    rates = {"lr/actor": [0.1, 0.1], "lr/critic": [0.5, 0.5]}
+    assert effect("lr", "0.5", rates=rates).holds is True
+    assert effect("lr", "0.3", rates=rates).holds is False
+    assert effect("actor.lr", "0.5", rates=rates).holds is False
+    assert effect("critic.lr", "0.5", rates=rates).holds is True
+    assert effect("optimizer.lr", "0.3", rates=rates).holds is None
+    assert effect("critic.lr", "0.3", rates={"lr": [0.1, 0.1]}).holds is None
+
+
+@pytest.mark.parametrize(("peak", "holds"), [(0.1, True), (0.05, None), (0.2, False)])
+def test_peak_of_trainer_state(peak: float, holds: bool | None) -> None:
+    """Where no series is there, the largest rate that the trainer's own log holds."""
+    assert effect("learning_rate", "0.1", {"learning_rate.peak_logged": peak}).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "used"),
+    [
+        ("batch_size", "auto", 8), ("report_to", "all", '["tensorboard", "wandb"]'),
+        ("hub_token", MASK, "<HUB_TOKEN>"), ("hub_token", MASK, "seen"),
+        ("num_train_epochs", "0.5", 1), ("logging_steps", "0.1", 2),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_no_contradiction(key: str, asked: str, used: Any) -> None:
+    """Words that the trainer resolves, masked secrets, shares noted as whole steps."""
+    assert effect(key, asked, {key: used}).holds is None
+
+
+@pytest.mark.parametrize(("key", "asked", "used"), [("num_train_epochs", "2.5", 1), ("max_steps", "20", 8)])
+def test_other_lengths_are_contradictions(key: str, asked: str, used: Any) -> None:
+    """A share is excused, another length is not."""
+    assert effect(key, asked, {key: used}).holds is False
+
+
+def test_lists_of_a_config_are_told(tmp_path: Path) -> None:
+    """Short lists of scalars, under their dotted name."""
+    path = tmp_path / "config.yaml"
+    ids = ", ".join(["1"] * 99)
+    path.write_text(f"optim:\n  betas: [0.9, 0.95]\n  groups: [{{lr: 1}}]\n  ids: [{ids}]\n", encoding="utf-8")
+    found = config_values(path)
+    assert {key: item.value for key, item in found.items()} == {"optim.betas": "[0.9, 0.95]"}
+    assert effect("betas", "0.9 0.95", {key: item.value for key, item in found.items()}).holds is True
+
+
+def test_check_names_the_value_that_was_used() -> None:
+    """And where that stands."""
+    check = check_overrides(observation("lr", "0.1", {"lr": 0.2}, "--lr", None))
+    assert (check.status.value, check.expected, check.observed) == ("failed", "lr=0.1", "0.2 (f)")
