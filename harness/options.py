@@ -51,6 +51,12 @@ OPTIONS = (
     Option(flag="--max-epochs", kind=int, help="hard cap on the run's epochs"),
     Option(flag="--cap", kind=str, choices=("program", "harness"), default="program",
            help="who enforces the caps: the program's own flag, or the harness, which keeps the schedule"),
+    Option(flag="--early-stop-metric", kind=str, help="stop the run when this evaluation metric improves no more"),
+    Option(flag="--early-stop-patience", kind=int, default="5",
+           help="evaluations in a row without an improvement before the stop"),
+    Option(flag="--early-stop-mode", kind=str, choices=("auto", "min", "max"), default="auto",
+           help="whether the metric should fall or rise, when its name does not say so"),
+    Option(flag="--early-stop-min-delta", kind=float, default="0", help="a smaller gain is no improvement"),
     Option(flag="--checkpoint-dir", kind=str, help="where the run saves",
            default="from the command, else ./checkpoints"),
     Option(flag="--metrics-dir", kind=str, help="where the run writes metric files, when the command does not tell"),
@@ -196,6 +202,8 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         "crash_window_s": _positive(values, "crash_window", zero=True),
         "stop_grace_s": _positive(values, "stop_grace", zero=True),
         "drain_grace_s": _positive(values, "drain_grace", zero=True),
+        "early_stop_patience": _positive(values, "early_stop_patience"),
+        "early_stop_min_delta": _positive(values, "early_stop_min_delta", zero=True),
         "interval_s": _positive(values, "interval") or (DEMO_INTERVAL_S if demo else None),
     }
     return RunSpec(
@@ -210,6 +218,8 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         hp_flags=tuple(values.get("hp_flag") or ()),
         max_steps=max_steps,
         max_epochs=_positive(values, "max_epochs"),
+        early_stop_metric=_early_stop_metric(values),
+        early_stop_mode=_one_of(values, "early_stop_mode", ("auto", "min", "max")) or "auto",
         cap=_one_of(values, "cap", ("program", "harness")) or "program",
         checkpoint_dir=_under(here, values["checkpoint_dir"]) if values.get("checkpoint_dir") else None,
         metrics_dir=_under(here, values["metrics_dir"]) if values.get("metrics_dir") else None,
@@ -221,10 +231,27 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
     )
 
 
+def _early_stop_metric(values: Mapping[str, Any]) -> str | None:
+    """The metric, once it is sure which way it should go. ConfigError asks for --early-stop-mode where it is not."""
+    metric = values.get("early_stop_metric")
+    if metric is None:
+        settings = ("early_stop_patience", "early_stop_mode", "early_stop_min_delta")
+        given = [name for name in settings if values.get(name)]
+        if given:
+            raise ConfigError(f"--{given[0].replace('_', '-')}: there is no --early-stop-metric; give one")
+        return None
+    if not str(metric).strip():
+        raise ConfigError("--early-stop-metric is empty: give the name of an evaluation metric, such as eval_loss")
+    from harness.watch.replay import resolve_mode
+
+    resolve_mode(str(metric), values.get("early_stop_mode") or "auto")
+    return str(metric)
+
+
 def _one_of(values: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str | None:
     value = values.get(name)
     if value not in (None, *known):
-        raise ConfigError(f"--{name} {value}: not one of {', '.join(known)}")
+        raise ConfigError(f"--{name.replace('_', '-')} {value}: not one of {', '.join(known)}")
     return value
 
 

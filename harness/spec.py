@@ -39,6 +39,14 @@ class RunSpec:
     """Hard cap on epochs."""
     cap: str = "program"
     """Who enforces the caps where the program could: "program" or "harness"."""
+    early_stop_metric: str | None = None
+    """Evaluation metric that early stopping watches; None for no early stopping."""
+    early_stop_patience: int = 5
+    """Evaluations in a row without an improvement after which the run is stopped."""
+    early_stop_mode: str = "auto"
+    """"min", "max", or "auto" for what the metric's name says."""
+    early_stop_min_delta: float = 0.0
+    """A smaller gain over the best is no improvement."""
     checkpoint_dir: Path | None = None
     metrics_dir: Path | None = None
     loss_tag: str | None = None

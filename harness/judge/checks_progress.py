@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import CounterSeen, Observation
+from harness.judge.observe import CounterSeen, Observation, was_stopped
 from harness.judge.reach import is_target_met
 from harness.record.vocabulary import Reason
 
@@ -27,10 +27,11 @@ def check_exit(seen: Observation) -> Check:
                       f"the run was stopped at --run-timeout {record.spec.run_timeout_s:g} s")
     if stop in ("cancelled", "owner-lost"):
         return failed(name, Reason.CANCELLED, expected, observed, f"stopped before its end: {stop}")
-    if stop == "cap":
+    if was_stopped(seen) in ("cap", "early-stop"):
+        wanted, why = "0, 1, 130, 143, SIGTERM or SIGINT after the harness's stop", f"stopped by the harness: {stop}"
         if code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS:
-            return passed(name, "0, 1, 143 or SIGTERM after a cap stop", observed, "stopped by the harness at its cap")
-        return failed(name, Reason.EXIT_CODE, "0, 1, 143 or SIGTERM after a cap stop", observed, "stopped at its cap")
+            return passed(name, wanted, observed, why)
+        return failed(name, Reason.EXIT_CODE, wanted, observed, why)
     if signal is not None:
         return failed(name, Reason.KILLED_BY_SIGNAL, expected, observed, "the harness did not send it")
     if code != 0:
@@ -41,6 +42,22 @@ def check_exit(seen: Observation) -> Check:
     if error and met is not True:
         report = failed if met is False else unproven
         return report(name, Reason.EXCEPTION_BEHIND_EXIT_0, "no exception that ends the loop", observed, error)
+    return passed(name, expected, observed)
+
+
+def check_early_stopping(seen: Observation) -> Check:
+    """The metric that early stopping watches was logged, and got better before it got worse."""
+    name, metric = "early_stopping", seen.record.spec.early_stop_metric
+    if metric is None:
+        return not_applicable(name, "no early stopping was asked for")
+    facts = seen.record.last("early-stopping") or {}
+    expected = f"evaluations of {metric}"
+    if not facts.get("evaluations"):
+        return failed(name, Reason.EARLY_STOP_METRIC_MISSING, expected, "none", "the metric was never logged")
+    best = f"best {facts.get('best_value')} at step {facts.get('best_step')}"
+    observed = f"{facts['evaluations']} of {facts.get('tag')}, {best}"
+    if facts.get("never_improved"):
+        return unproven(name, Reason.NEVER_IMPROVED, expected, observed, "no evaluation was better than the first")
     return passed(name, expected, observed)
 
 

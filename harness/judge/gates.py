@@ -13,6 +13,7 @@ from harness.judge.checks_evidence import (
     check_weights,
 )
 from harness.judge.checks_progress import (
+    check_early_stopping,
     check_exit,
     check_updates_effective,
     check_updates_executed,
@@ -94,7 +95,7 @@ GATES: dict[str, tuple[CheckFunction, ...]] = {
     "real_step": (
         check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
         check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
-        check_overrides,
+        check_overrides, check_early_stopping,
     ),
 }
 """Every gate that this version judges, in workflow order. All are required."""

@@ -382,6 +382,13 @@ def _weights(record: RunRecord) -> WeightsSeen:
     )
 
 
+def was_stopped(seen: Observation) -> str | None:
+    """Why the harness ended the run; None where it ended by itself, also just before an early stop's or cap's signal."""
+    reason = seen.record.fact("attempt-ended", "stop_reason")
+    unsent = reason in ("cap", "early-stop") and seen.record.last("signal-sent") is None
+    return None if not reason or unsent else str(reason)
+
+
 def counts_steps(seen: Observation) -> bool:
     """Whether a metric step is a trainer step: some trainers log once an epoch and count epochs."""
     return seen.facts is None or seen.facts.step_unit == "step"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from harness.judge.epochs import epochs_completed, target_epoch
 from harness.judge.model import Check, failed, passed, unproven
-from harness.judge.observe import Observation, counts_steps, steps_text
+from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
 from harness.record.vocabulary import Reason
 
 MIN_UPDATES, MAX_ACCUMULATION = 5, 256
@@ -91,6 +91,8 @@ def _saved(seen: Observation) -> int | None:
 def check_target_step(seen: Observation) -> Check:
     """The target was reached: completed steps in the trainer's base, or epochs, where those are the limit."""
     name = "target_step"
+    if was_stopped(seen) == "early-stop":
+        return passed(name, "the step of the early stop", steps_text(seen), "stopped early, as asked for")
     if seen.target is None and seen.facts is not None and seen.facts.target_epochs is not None:
         return target_epoch(seen, seen.facts.target_epochs, seen.facts.target_epochs_source)
     if seen.target is None:

@@ -18,7 +18,7 @@ from harness.record import outdir
 from harness.record.files import strict, write_json
 from harness.record.run_record import RunRecord, open_record
 from harness.record.schemas import validate_artifact
-from harness.record.vocabulary import REASONS, CheckStatus, Decision
+from harness.record.vocabulary import REASONS, CheckStatus, Decision, TerminalState
 
 SCHEMA_VERSION = "1.0"
 
@@ -58,8 +58,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "next_commands": _next_commands(record, verdict),
         "train_cmd": _executed(record),
         "hyperparameters": _hyperparameters(record),
-        "early_stopping": {"enabled": False, "metric": None, "patience": None, "triggered": False,
-                           "triggered_at_step": None},
+        "early_stopping": _early_stopping(record, verdict),
         "terminal_state": verdict.terminal_state.value,
         "total_steps": completed,
         "total_epochs": epochs,
@@ -171,6 +170,15 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "overhead": {key: record.fact("overhead", key) for key in (
             "supervisor_cpu_s", "supervisor_rss_bytes", "wall_added_s")},
     }
+
+
+def _early_stopping(record: RunRecord, verdict: Verdict) -> dict[str, Any]:
+    """Triggered only where the stop took effect: a run that ended by itself in that moment was not stopped early."""
+    metric, facts = record.spec.early_stop_metric, record.last("early-stopping") or {}
+    triggered = verdict.terminal_state is TerminalState.EARLY_STOPPED
+    return {"enabled": metric is not None, "metric": metric,
+            "patience": record.spec.early_stop_patience if metric is not None else None, "triggered": triggered,
+            "triggered_at_step": facts.get("triggered_at_step") if triggered else None}
 
 
 def _executed(record: RunRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.judge.checks_progress import OWN_STOP_CODES, OWN_STOP_SIGNALS, check_exit
 from harness.judge.gates import CheckFunction, judge_gates
 from harness.judge.model import Gate, ReasonGiven, Verdict
-from harness.judge.observe import Observation, observe
+from harness.judge.observe import Observation, observe, was_stopped
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import (
     REASONS,
@@ -43,14 +43,14 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     if ended is None:
         lost = record.last("attempt-started") is not None
         return (TerminalState.CANCELLED if lost else TerminalState.FAILED), None
-    stop = ended.get("stop_reason")
+    stop = was_stopped(seen)
     if stop == "timeout":
         return TerminalState.TIMEOUT, stop
     if stop in ("cancelled", "owner-lost"):
         return TerminalState.CANCELLED, stop
     code, signal = ended.get("exit_code"), ended.get("signal")
-    if stop == "cap" and (code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS):
-        return TerminalState.SUCCEEDED, stop
+    if stop in ("cap", "early-stop") and (code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS):
+        return (TerminalState.SUCCEEDED if stop == "cap" else TerminalState.EARLY_STOPPED), stop
     succeeded = check_exit(seen).status is not CheckStatus.FAILED
     return (TerminalState.SUCCEEDED if succeeded else TerminalState.FAILED), stop
 

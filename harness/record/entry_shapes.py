@@ -47,6 +47,7 @@ SHAPES: Mapping[str, Any] = {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
     }},
+    "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},
     "effective-values": {"values": dict},
     "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int, "wall_added_s": NUMBER},
 }

@@ -154,6 +154,8 @@ class Reason(str, Enum):
     NO_RECOGNISED_METRICS = "no-recognised-metrics"
     METRICS_UNREADABLE = "metrics-unreadable"
     SOURCES_DISAGREE = "sources-disagree"
+    EARLY_STOP_METRIC_MISSING = "early-stop-metric-missing"
+    NEVER_IMPROVED = "never-improved"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
@@ -263,6 +265,12 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.SOURCES_DISAGREE: _reason(
         _B, "two sources put the last step further apart than their cadence allows",
         "check that both belong to this run"),
+    Reason.EARLY_STOP_METRIC_MISSING: _reason(
+        _B, "early stopping was asked for on a metric that was never logged",
+        "name a metric that the evaluation logs; `python -m harness metrics OUT_DIR` lists them"),
+    Reason.NEVER_IMPROVED: _reason(
+        _U, "the run was stopped early and its first evaluation was the best one",
+        "look at the learning rate and the data; evaluate before training to tell whether anything was learnt"),
     Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
         _B, "the trainer used another value than an override asked for",
         "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),

@@ -20,6 +20,7 @@ from harness.probe.reader import read_probe
 from harness.record import outdir
 from harness.record.journal import Journal
 from harness.record.store import MetricStore
+from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan
 from harness.watch.progress import Snapshot, fits, pick_values
@@ -59,6 +60,7 @@ class Collection:
             explicit_roots=_named_roots(plan), run_pids=launcher.family,
             resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
+        self.early_stop = EarlyStopWatch(plan.spec, plan.facts, self.metrics, self.store)
         self.best: CheckpointSeen | None = None
         """The most recent whole checkpoint, known after `finish`."""
         self._launched_at = 0.0
@@ -158,6 +160,8 @@ class Collection:
                            bytes=self.log.received, lost_bytes=self.log.lost)
         self.journal.write("probe", facts=read_probe(
             out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json())
+        if self.plan.spec.early_stop_metric is not None:
+            self.journal.write("early-stopping", **self.early_stop.facts_json())
         self._inspect_checkpoints()
         self._effective_values()
         self._overhead()

@@ -117,6 +117,9 @@ class Supervisor:
                 now = time.monotonic()
                 if now >= next_poll:
                     collection.poll()
+                    if (line := collection.early_stop.check()) is not None:
+                        self.progress.say(line)
+                        self.ask_stop("early-stop")
                     next_poll = time.monotonic() + max(POLL_S, 10 * (time.monotonic() - now))
                     self.progress.report(collection.snapshot(), time.time() - started)
                 if not confirmed and time.time() - started >= self.spec.crash_window_s:

@@ -55,6 +55,11 @@ def test_minimum_evidence(require: RequireCheck, real_step: Gate) -> None:
     require(real_step, "minimum_evidence")
 
 
+def test_early_stopping(require: RequireCheck, real_step: Gate) -> None:
+    """The metric of early stopping was logged and got better before it got worse."""
+    require(real_step, "early_stopping")
+
+
 def test_overrides(require: RequireCheck, real_step: Gate) -> None:
     """The trainer used the values that the overrides asked for."""
     require(real_step, "overrides")

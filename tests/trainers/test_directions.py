@@ -138,6 +138,7 @@ BROKEN = (
     Case(mode="metrics-stop-early", reason="sources-disagree"),
     Case(mode="ignores-lr", reason="override-without-effect", spec={"hp": ("lr=0.05",)}),
     Case(mode="saves-the-start", reason="weights-unchanged"),
+    Case(mode="plain", reason="early-stop-metric-missing", spec={"early_stop_metric": "eval_f1"}),
     Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
 )
 
@@ -159,6 +160,8 @@ HEALTHY = (
     Case(mode="zero-based", saves=False),
     Case(mode="jsonl"),
     Case(mode="no-torch"),
+    Case(mode="overfits", target=2000, spec={"early_stop_metric": "eval_loss", "early_stop_patience": 3}),
+    Case(mode="overfits", spec={"early_stop_metric": "eval_loss", "early_stop_patience": 30}),
     Case(mode="straggler", spec={"drain_grace_s": 1.0}),
 )
 
@@ -205,6 +208,18 @@ def test_healthy_run_is_go(case: Case, run_case: Callable[[Case], Path]) -> None
     report = report_of(run_case(case))
     assert report["decision"] == "GO", report["summary"]
     assert report["evidence"]["reasons"] == []
+
+
+def test_early_stop_takes_effect(run_case: Callable[[Case], Path]) -> None:
+    """Three evaluations after the best at step 20: stopped at 35, EARLY_STOPPED, said so on the way."""
+    case = next(case for case in HEALTHY if case.mode == "overfits" and case.target == 2000)
+    out_dir = run_case(case)
+    report = report_of(out_dir)
+    assert report["terminal_state"] == "EARLY_STOPPED"
+    assert report["early_stopping"] == {"enabled": True, "metric": "eval_loss", "patience": 3, "triggered": True,
+                                        "triggered_at_step": 35}
+    assert "Early stopping triggered at step 35" in (out_dir / "progress.log").read_text()
+    assert report["total_steps"] < 1000
 
 
 @pytest.mark.parametrize("removed", [function.__name__ for function in GATES["real_step"]])

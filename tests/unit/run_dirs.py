@@ -54,6 +54,8 @@ class RunDir:
                 "accelerators": []}, commit={"sha": None, "reason": "not a repository"})
             journal.write("inventory", files=0, roots=[])
             journal.write("attempt-started", attempt=1, launched_at=now, handle={}, log="train.log")
+            if self.stop_reason:
+                journal.write("signal-sent", signal="SIGTERM", group=False)
             if self.ended:
                 journal.write("attempt-ended", attempt=1, exit_code=self.exit_code, signal=self.signal,
                               ended_at=now + 20, seconds=20.0, stop_reason=self.stop_reason, resumed_from=None)

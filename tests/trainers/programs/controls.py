@@ -36,6 +36,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | ignore-term | no | trains on without end and ignores SIGTERM |
 | straggler | yes | trains, and leaves a daemon that holds the stdout pipe |
 | plain | yes | trains |
+| overfits | yes | trains; eval/loss, every 5 steps, falls until step 20 and rises from there |
 | log-every-10 | yes | logs steps 10 and 20 of 25 |
 | resumed-at-1000 | yes | steps 1001 to 1025, with a start checkpoint step_001000 |
 | warmup-lr-zero | yes | the learning rate is 0 at the first step only |
@@ -493,6 +494,16 @@ class IgnoreTerm(_Training):
 
 class Plain(_Training):
     healthy = True
+
+
+class Overfits(_Training):
+    healthy = True
+
+    def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        super().record(step, loss, lr, grad_norm)
+        if step % 5 == 0:
+            self.log.add(step, {"eval/loss": 1.0 + abs(step - 20) / 20})
+            time.sleep(0.05)
 
 
 class Straggler(_Training):
