@@ -124,16 +124,16 @@ def _rate_holds(wanted: float, used: float, constant: bool) -> bool | None:
 
 def _holds(name: str, asked: str, used: Any) -> bool | None:
     """Whether the values are one; None where the two cannot be compared."""
+    if _is_masked(asked) or _is_masked(used):
+        return None
     if same_value(asked, used):
         return True
-    if asked.strip().lower() in RESOLVED_WORDS or _is_masked(asked) or _is_masked(used):
-        return None
-    return None if _is_share(name, asked, used) else False
+    return None if asked.strip().lower() in RESOLVED_WORDS or _is_share(name, asked, used) else False
 
 
 def _is_masked(value: Any) -> bool:
     """Secrets: ours, and `<HUB_TOKEN>` as Transformers writes it."""
-    return isinstance(value, str) and (MASK in value or re.fullmatch(r"<[A-Z_]+>", value) is not None)
+    return isinstance(value, str) and (MASK in value or re.fullmatch(r"<[A-Z_]+_TOKEN>", value) is not None)
 
 
 def _is_share(name: str, asked: str, used: Any) -> bool:

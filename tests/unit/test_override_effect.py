@@ -141,6 +141,7 @@ def test_peak_of_trainer_state(peak: float, holds: bool | None) -> None:
     [
         ("batch_size", "auto", 8), ("report_to", "all", '["tensorboard", "wandb"]'),
         ("hub_token", MASK, "<HUB_TOKEN>"), ("hub_token", MASK, "seen"),
+        ("api_key", MASK, MASK),
         ("num_train_epochs", "0.5", 1), ("logging_steps", "0.1", 2),
     ],
 )  # fmt: skip
