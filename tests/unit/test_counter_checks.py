@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.frameworks.base import FrameworkFacts
 from harness.judge.checks_evidence import check_minimum_evidence, check_sources_agree
-from harness.judge.checks_progress import check_target_step, check_updates_executed
+from harness.judge.checks_progress import check_updates_executed
 from harness.judge.observe import CounterSeen, Observation, ProbeSeen, StepsSeen, Updates, WeightsSeen
+from harness.judge.reach import check_target_step
 from harness.record.run_record import RunRecord
 from harness.record.store import TagSummary
 from harness.record.vocabulary import CheckStatus, Phase, Reason
+from harness.spec import RunSpec
 
 NO_ROWS = Updates(
     executed=None, effective=None, lr_seen=False, lr_positive=False, grad_seen=False, grad_positive=False,
     signal_seen=False, signal_positive=False,
 )  # fmt: skip
 FACTS = FrameworkFacts(name="transformers", reason="", step_base=1, counts_updates_by="counter")
+RECORD = RunRecord(
+    out_dir=Path(), entries=(), store=None, problems=(),
+    spec=RunSpec(train_cmd="python train.py", out_dir=Path(), workdir=Path(), run_id="made"),
+)
 PROBED = ProbeSeen(asked=True, loaded=True, torch_seen=True, optimizers=1)
 
 
 def observation(**changes: Any) -> Observation:
     """A run of which nothing is known but what is given; unknown fields keep their emptiest value."""
     values: dict[str, Any] = {
-        "record": cast(RunRecord, None), "facts": FACTS, "tags": (), "train_loss": (), "eval_loss": (), "grad_norm": (),
+        "record": RECORD, "facts": FACTS, "tags": (), "train_loss": (), "eval_loss": (), "grad_norm": (),
         "lr": (), "steps": StepsSeen(), "updates": NO_ROWS, "probe": ProbeSeen(), "weights": WeightsSeen(),
         "target": None, "target_source": "", "counter": None,
     }  # fmt: skip
@@ -71,9 +78,10 @@ def test_updates_are_those_of_this_attempt(seen: Observation, status: CheckStatu
         (observation(target=20, counter=counter(20), steps=StepsSeen(first=10, last=10, cadence=10, base=1)), None),
         (observation(target=20, counter=counter(8, planned=8)), Reason.TARGET_NOT_REACHED),
         (observation(target=20, counter=counter(19, planned=20)), Reason.TARGET_NOT_REACHED),
-        (observation(target=20, counter=counter(12, planned=20), probe=replace(PROBED, steps=20)), None),
+        (observation(target=20, counter=counter(12, planned=20), probe=replace(PROBED, steps=20, counts=(20,))),
+         None),
         (
-            observation(target=20, counter=counter(12, is_final=True), probe=replace(PROBED, steps=12)),
+            observation(target=20, counter=counter(12, is_final=True), probe=replace(PROBED, steps=12, counts=(12,))),
             Reason.TARGET_NOT_REACHED,
         ),
     ],
@@ -96,7 +104,8 @@ ROWS = StepsSeen(first=1, last=20, cadence=1, base=1)
         (observation(steps=ROWS, counter=counter(12, is_final=True)), CheckStatus.FAILED),
         (observation(steps=ROWS, counter=counter(12)), CheckStatus.NOT_APPLICABLE),
         (observation(steps=ROWS, counter=counter(30)), CheckStatus.FAILED),
-        (observation(steps=replace(ROWS, cadence=10), counter=counter(25, is_final=True)), CheckStatus.NOT_APPLICABLE),
+        (observation(steps=replace(ROWS, largest_gap=10), counter=counter(25, is_final=True)),
+         CheckStatus.NOT_APPLICABLE),
         (observation(steps=replace(ROWS, last=1), counter=counter(20, is_final=True)), CheckStatus.NOT_APPLICABLE),
     ],
 )

@@ -41,7 +41,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | resumed-at-1000 | yes | steps 1001 to 1025, with a start checkpoint step_001000 |
 | warmup-lr-zero | yes | the learning rate is 0 at the first step only |
 | grad-accum | yes | four backward passes per step |
-| upload-after-exit | yes | a child finishes the last checkpoint 3 s after the exit code 0 |
+| upload-after-exit | yes | a child finishes the last checkpoint 2 s after the exit code 0 |
 | late-files | yes | the event file appears in the log directory only at the end |
 | own-tags | yes | logs obj/total, obj/rate and obj/norm instead of the usual tags |
 | two-optimizers | yes | one optimizer per half of the parameters |
@@ -70,7 +70,7 @@ from typing import Any
 
 NUM_STEPS = 25
 SAVE_EVERY = 10
-UPLOAD_S = 3.0
+UPLOAD_S = 2.0
 MODES: dict[str, type[Program]] = {}
 
 
@@ -560,7 +560,10 @@ class UploadAfterExit(_Training):
             shutil.rmtree(uploading, ignore_errors=True)
             target.replace(uploading)
             rename = f"os.replace({str(uploading)!r}, {str(target)!r})"
-        code = f"import os, time; time.sleep({UPLOAD_S}); {rename}; print('upload finished', flush=True)"
+        code = (
+            f"import os, time\nwhile os.getppid() == {os.getpid()}: time.sleep(0.05)\n"
+            f"time.sleep({UPLOAD_S}); {rename}; print('upload finished', flush=True)"
+        )
         subprocess.Popen([sys.executable, "-S", "-c", code])
 
 
