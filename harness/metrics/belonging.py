@@ -104,6 +104,7 @@ class Belonging:
 
     def _settle(self, tracked: Tracked, holder: Holder, launched_at: float) -> None:
         tracked.holder = holder
+        self._changed()
         if holder.of_run:
             tracked.ownership = "own"
             return
