@@ -95,6 +95,8 @@ class CheckpointFacts:
     """Checkpoints that were there before the launch and have not changed."""
     change: Change | None
     why_not_compared: str | None
+    delivered_unchanged: tuple[str, ...]
+    """Models without a step, as a merged or final one, that equal the start."""
     problems: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def inspect_run(
         seen[one.path] = _read(one, seen[one.path])
     # A file that was damaged behind its header shows only now.
     whole = [one for one in whole if seen[one.path].status == "whole"]
-    change, why = _change(_last(whole), whole, start_weights, snapshot, launched_at)
+    change, why, start = _change(_last(whole), whole, start_weights, snapshot, launched_at)
     readable = [s.step for s in seen.values() if s.step is not None and s.status != "damaged"]
     problems = (
         [f"{dropped} earlier checkpoint(s) beyond {MAX_CHECKPOINTS} were not looked at"]
@@ -141,6 +143,7 @@ def inspect_run(
         earlier=len(found) - len(fresh),
         change=change,
         why_not_compared=why,
+        delivered_unchanged=tuple(str(one.path) for one in delivered if start and _equals(start, one)),
         problems=tuple(problems),
     )
 
@@ -281,9 +284,10 @@ def _change(
     start_weights: Path | None,
     snapshot: Snapshot,
     launched_at: float,
-) -> tuple[Change | None, str | None]:
+) -> tuple[Change | None, str | None, Checkpoint | None]:
+    """The change, or why there is none, and the start that it is against."""
     if last is None:
-        return None, "no whole safetensors checkpoint of this run"
+        return None, "no whole safetensors checkpoint of this run", None
     why = "the run saved one checkpoint, and no start weights are known"
     for start, kind in _starts(last, whole, start_weights, snapshot, launched_at):
         try:
@@ -294,7 +298,7 @@ def _change(
         if not comparison.compared:
             why = f"{start.path} and {last.path} have no tensor name in common"
             continue
-        return Change(
+        change = Change(
             start=str(start.path),
             start_kind=kind,
             start_step=start.step,
@@ -302,8 +306,18 @@ def _change(
             end_step=last.step,
             kind=comparison.kind,
             comparison=comparison,
-        ), None
-    return None, why
+        )
+        return change, None, start
+    return None, why, None
+
+
+def _equals(start: Checkpoint, end: Checkpoint) -> bool:
+    """Whether nothing but a cast, a resize or BatchNorm statistics tells the two apart."""
+    try:
+        comparison = compare(start.weights, end.weights)
+    except (TensorFileError, OSError):
+        return False
+    return bool(comparison.compared) and not comparison.changed
 
 
 def _starts(

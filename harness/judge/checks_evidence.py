@@ -45,6 +45,10 @@ def _first_nonfinite(seen: Observation, tag: TagSummary) -> tuple[int | None, st
 def check_grad_norm_finite(seen: Observation) -> Check:
     """A gradient norm may be non-finite only where a loss scaler skipped the step, and not to the end."""
     name, expected = "grad_norm_finite", "finite, but for counted loss-scaler skips that end"
+    if seen.probe.grads_nonfinite:
+        return failed(name, Reason.GRAD_NORM_NOT_FINITE, expected,
+                      f"{seen.probe.grads_nonfinite} of {seen.probe.grads_checked} looked-at gradients not finite",
+                      "the probe saw them at steps that were applied")
     if not seen.grad_norm:
         return not_applicable(name, "no gradient norm was recorded")
     for tag in seen.grad_norm:
@@ -81,6 +85,9 @@ def check_weights(seen: Observation) -> Check:
         return not_applicable(name, f"saved weights are finite and not compared: {weights.why_not_compared}")
     if weights.start_kind == "own-earliest" and not weights.learnt:
         return not_applicable(name, f"{weights.start} is no start of training, and equal weights since prove nothing")
+    if weights.delivered_unchanged and weights.start_kind != "own-earliest":
+        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.delivered_unchanged[0]} equals the start",
+                      "the delivered model is the untrained one")
     if weights.change == "decay-only":
         return failed(name, Reason.NO_EFFECTIVE_UPDATE, expected, f"{weights.start} times one factor",
                       "only weight decay moved the weights")
@@ -105,8 +112,8 @@ def check_fresh(seen: Observation) -> Check:
     stale = sum(int(source.get("stale_points") or 0) for source in _sources(seen))
     foreign = sum(int(source.get("foreign_points") or 0) for source in _sources(seen))
     if foreign:
-        return failed(name, Reason.FOREIGN_METRICS, expected, f"{foreign} points of another process",
-                      "the metric files are held by a process outside this run")
+        return unproven(name, Reason.FOREIGN_METRICS, expected, f"{foreign} points of another process",
+                        "a process outside this run writes here, and this run wrote nothing that was found")
     if stale:
         return failed(name, Reason.STALE_METRICS, expected, f"{stale} points older than the launch",
                       "their time stamps lie before this launch")

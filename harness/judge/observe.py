@@ -42,6 +42,8 @@ class WeightsSeen:
     changed_tensors: int = 0
     max_abs_change: float | None = None
     why_not_compared: str | None = None
+    delivered_unchanged: tuple[str, ...] = ()
+    """Delivered models, without a step in their name, that equal the start."""
 
     @property
     def compared(self) -> bool:
@@ -67,6 +69,8 @@ class ProbeSeen:
     lr_positive_steps: int = 0
     grads_checked: int = 0
     grads_nonzero: int = 0
+    grads_nonfinite: int = 0
+    """Looked-at gradients of applied steps that held NaN or infinite values."""
     scaler_skips: int = 0
     counts: tuple[int, ...] = ()
     """Applied steps of every optimizer that stepped, over all processes, rising; a loss scaler's skips added."""
@@ -339,6 +343,7 @@ def _probe(record: RunRecord) -> ProbeSeen:
         asked=record.spec.probe, loaded=bool(facts.get("loaded")), torch_seen=bool(processes),
         optimizers=most("optimizers_created"), steps=most("steps"), lr_positive_steps=most("lr_positive_steps"),
         grads_checked=most("grad", "checked"), grads_nonzero=most("grad", "nonzero"),
+        grads_nonfinite=most("grad", "nonfinite"),
         scaler_skips=most("scaler_skips"), world_size=most("world_size") or None,
         counts=_counts(processes), clean=bool(max(processes, key=_applied).get("clean_exit")) if processes else False,
         stepping_processes=sum(1 for item in processes if item.get("steps")),
@@ -379,6 +384,7 @@ def _weights(record: RunRecord) -> WeightsSeen:
         start=change.get("start"), change=change.get("kind"), start_kind=str(change.get("start_kind") or ""),
         changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
         why_not_compared=facts.get("why_not_compared"),
+        delivered_unchanged=tuple(facts.get("delivered_unchanged") or ()),
     )
 
 

@@ -7,12 +7,14 @@ thing confirm each other; where no two do, nothing is proven, and only a count i
 from __future__ import annotations
 
 from harness.judge.epochs import epochs_completed, target_epoch
-from harness.judge.model import Check, failed, passed, unproven
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
 from harness.record.vocabulary import Reason
 
 MIN_UPDATES, MAX_ACCUMULATION = 5, 256
 """Fewer updates than this do not tell an accumulation factor from chance; no trainer accumulates over more steps."""
+CUT_SHORT = ("cancelled", "owner-lost", "timeout")
+"""Ends from outside, which say nothing of how far the run would have come."""
 FAR_BEYOND = 1.5
 """A run that goes on this many times past a limit was not limited by it."""
 
@@ -70,6 +72,14 @@ def accumulation(seen: Observation) -> int | None:
     return next((factor for factor in factors if 2 <= factor <= MAX_ACCUMULATION), None)
 
 
+def _is_stated(seen: Observation, factor: int) -> bool:
+    """Whether the command itself gives this accumulation factor: `--grad-accum 4`, `gradient_accumulation_steps=4`."""
+    words = [str(word).lower() for word in seen.record.fact("command", "argv") or []]
+    following = [*words[1:], ""]
+    return any("accum" in word and (word.endswith(f"={factor}") or after == str(factor))
+               for word, after in zip(words, following, strict=True))
+
+
 def metrics_count_longer(seen: Observation) -> bool:
     """Whether a metric step is several updates, as an epoch is: some optimizer made a multiple of them."""
     logged = seen.steps.completed
@@ -93,6 +103,8 @@ def check_target_step(seen: Observation) -> Check:
     name = "target_step"
     if was_stopped(seen) == "early-stop":
         return passed(name, "the step of the early stop", steps_text(seen), "stopped early, as asked for")
+    if was_stopped(seen) in CUT_SHORT:
+        return not_applicable(name, f"the run was cut short: {was_stopped(seen)}")
     if seen.target is None and seen.facts is not None and seen.facts.target_epochs is not None:
         return target_epoch(seen, seen.facts.target_epochs, seen.facts.target_epochs_source)
     if seen.target is None:
@@ -120,8 +132,11 @@ def _logged_beyond(seen: Observation, target: int, logged: int, expected: str) -
         return unproven(name, Reason.TARGET_UNPROVEN, expected, shown,
                         f"the run went far beyond {target}, so {seen.target_source} is not its length in these steps")
     factor = accumulation(seen)
+    if factor is not None and _is_stated(seen, factor):
+        return passed(name, expected, shown, f"one update in {factor} logged steps, as the command says")
     if factor is not None:
-        return passed(name, expected, shown, f"one update in {factor} logged steps")
+        return unproven(name, Reason.TARGET_UNPROVEN, expected, shown,
+                        f"one update in {factor} logged steps, which may be accumulation or steps that failed")
     if not seen.probe.counts or not seen.probe.clean:
         return passed(name, expected, shown)
     return unproven(name, Reason.TARGET_UNPROVEN, expected, shown,

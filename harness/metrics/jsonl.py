@@ -33,6 +33,11 @@ _EVALUATION = re.compile(r"(^|[/_.-])(eval|evaluation|val|valid|validation|test|
 _DENSE_FROM = 2
 """A tag with fewer numbers in a row may be one that is measured now and then, and null in between."""
 
+_BARE_NONFINITE = re.compile(rb"(?<=[:,\[\s])(-?(?:nan|inf|infinity))(?=\s*[,}\]])", re.I)
+"""What a program that formats its rows by hand writes for NaN and infinities: Python's own spelling."""
+_AS_JSON = {b"nan": b"NaN", b"-nan": b"NaN", b"inf": b"Infinity", b"infinity": b"Infinity", b"-inf": b"-Infinity",
+            b"-infinity": b"-Infinity"}
+
 
 class JsonlReader(TailedFile):
     """One file of JSON lines; see SourceReader for the contract. Problems give the byte offset of the
@@ -195,6 +200,13 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    row = _loaded(line)
+    if row is None and _BARE_NONFINITE.search(line):
+        row = _loaded(_BARE_NONFINITE.sub(lambda match: _AS_JSON[match[1].lower()], line))
+    return row
+
+
+def _loaded(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):

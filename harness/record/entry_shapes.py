@@ -45,6 +45,7 @@ SHAPES: Mapping[str, Any] = {
     "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
     "checkpoints": {"facts": {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
+        "delivered_unchanged": [TEXT],
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
     }},
     "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},

@@ -122,10 +122,10 @@ class Supervisor:
                         self.ask_stop("early-stop")
                     next_poll = time.monotonic() + max(POLL_S, 10 * (time.monotonic() - now))
                     self.progress.report(collection.snapshot(), time.time() - started)
-                if not confirmed and time.time() - started >= self.spec.crash_window_s:
+                if not confirmed and self.stop_reason is None and time.time() - started >= self.spec.crash_window_s:
                     confirmed = self._confirm(handle)
                 self._enforce(plan, launcher, collection, time.time() - started)
-        if not confirmed and ended.code == 0:
+        if not confirmed and ended.code == 0 and self.stop_reason is None:
             self._confirm(handle)
         self.journal.write("attempt-ended", attempt=1, exit_code=ended.code, signal=ended.signal,
                            ended_at=time.time(), seconds=time.time() - started, stop_reason=self.stop_reason,

@@ -47,13 +47,17 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _AT = re.compile(r"@[0-9.:]+")
 
 
+_PHASE_WORDS = _EVALUATION | _words("train training")
+"""Behind the metric in tags such as `Loss/val`, which PyTorch's own tutorials use."""
+
+
 def direction_of(metric: str) -> Direction | None:
     """Which way a metric improves, where its name leaves no doubt; None where it has to be asked for.
 
     The last word decides: `eval_lossless_ratio` is no loss, `loss_scale` and `rewards_std` are none either.
     """
     words = [word for word in _WORDS.split(_AT.sub("", metric)) if word]
-    while words and (words[-1].lower() in _QUALIFIERS or words[-1].isdigit()):
+    while words and (words[-1].lower() in (_QUALIFIERS | _PHASE_WORDS) or words[-1].isdigit()):
         words.pop()
     if not words or _NEGATIONS & {word.lower() for word in words}:
         return None

@@ -29,6 +29,7 @@ class RunDir:
     steps: tuple[int, ...] = ()
     """Metric steps; empty for consecutive ones from first_step."""
     exception: str | None = None
+    argv: tuple[str, ...] = ("python", "train.py")
     exit_code: int | None = 0
     signal: str | None = None
     stop_reason: str | None = None
@@ -47,7 +48,7 @@ class RunDir:
         now = time.time()
         with Journal(out_dir / outdir.JOURNAL) as journal:
             journal.write("run-started", run_id="made", session="", harness_version="0", supervisor_pid=1)
-            journal.write("command", text="python train.py", argv=["python", "train.py"], cwd=str(out_dir),
+            journal.write("command", text="python train.py", argv=list(self.argv), cwd=str(out_dir),
                           env_changes={}, entrypoint="train.py", facts=self.facts.to_json(), overrides=[], findings=[])
             journal.write("environment", environment={
                 "host": "here", "os": {"system": "Linux"}, "python": {"version": "3"}, "packages": {"torch": "2"},

@@ -473,3 +473,24 @@ def test_pickles_are_listed_and_never_opened(tmp_path: Path) -> None:
     facts = inspected(tmp_path)
     assert [(c.step, c.status) for c in facts.checkpoints] == [(5, "not-inspected"), (9, "not-inspected")]
     assert (facts.last_step, facts.change, (tmp_path / "pwned").exists()) == (9, None, False)
+
+
+def test_delivered_model_that_equals_the_start_is_told(tmp_path: Path) -> None:
+    """step_000010 is trained; the `final` model beside it holds the weights of step 0."""
+    import torch
+    from safetensors.torch import save_file
+
+    from harness.checkpoints.inspect import inspect_run
+    from harness.checkpoints.inventory import take_snapshot
+
+    before = take_snapshot([tmp_path])
+    start, trained = {"w": torch.zeros(8)}, {"w": torch.ones(8)}
+    for name, weights in (("step_000000", start), ("step_000010", trained), ("final", start)):
+        (tmp_path / name).mkdir()
+        save_file(weights, tmp_path / name / "model.safetensors")
+    facts = inspect_run([tmp_path], before, 0.0)
+    assert facts.change is not None
+    assert facts.change.kind == "changed"
+    assert facts.delivered_unchanged == (str(tmp_path / "final"),)
+    save_file(trained, tmp_path / "final" / "model.safetensors")
+    assert inspect_run([tmp_path], before, 0.0).delivered_unchanged == ()

@@ -252,3 +252,14 @@ def test_time_without_a_zone_is_no_clock(zone: str, monkeypatch: pytest.MonkeyPa
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize("token", ["nan", "NaN", "-nan", "inf", "-inf", "Infinity"])
+def test_nan_in_pythons_own_spelling_is_read(token: str, tmp_path: Path) -> None:
+    """Rows formatted by hand hold `nan`, which is no JSON and must not hide the loss."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1, "loss": 2.0}}\n{{"step": 2, "loss": {token}, "note": "a nan, b"}}\n')
+    events = [event for batch in JsonlReader(path).poll(final=True) for event in batch.events()]
+    losses = [event.value for event in events if event.tag == "loss"]
+    assert len(losses) == 2
+    assert not math.isfinite(losses[1])

@@ -63,6 +63,10 @@ BROKEN: dict[str, tuple[RunDir, str]] = {
     "no gradient": (replace(PLAIN, grad_norm=(0.0,) * 10, probe={
         **(PLAIN.probe or {}), "grad": {"checked": 4, "nonzero": 0}}), "no-effective-update"),
     "one step in a hundred": (replace(PLAIN, probe={**(PLAIN.probe or {}), "steps": 1}), "target-unproven"),
+    "steps that failed": (replace(PLAIN, steps=tuple(range(4, 44, 4)), facts=replace(PLAIN.facts, target_steps=40)),
+                          "target-unproven"),
+    "nan gradient seen by the probe": (replace(PLAIN, grad_norm=(), probe={
+        **(PLAIN.probe or {}), "grad": {"checked": 4, "nonzero": 4, "nonfinite": 1}}), "grad-norm-not-finite"),
     "another's steps": (replace(PLAIN, first_step=5001, probe={**(PLAIN.probe or {}), "steps": 7}),
                         "target-unproven"),
     "closing row": (replace(PLAIN, steps=(1, 2, 3, 4, 5, 6, 7, 100), loss=PLAIN.loss[:8], grad_norm=(1.0,) * 8,
@@ -96,7 +100,8 @@ HEALTHY: dict[str, RunDir] = {
         facts=replace(PLAIN.facts, target_steps=60), probe={**(PLAIN.probe or {}), "steps": 60}),
     "metric steps are epochs": replace(
         PLAIN, facts=replace(PLAIN.facts, target_steps=500), probe={**(PLAIN.probe or {}), "steps": 500}),
-    "micro-steps logged": replace(PLAIN, steps=tuple(range(4, 44, 4)), facts=replace(PLAIN.facts, target_steps=40)),
+    "micro-steps logged": replace(PLAIN, steps=tuple(range(4, 44, 4)), facts=replace(PLAIN.facts, target_steps=40),
+                                  argv=("python", "train.py", "--grad-accum", "4")),
     "lr rounded to 0 in the log": replace(PLAIN, lr=(0.0,) * 10),
     "norm taken after zero_grad": replace(PLAIN, grad_norm=(0.0,) * 10),
     "two optimizers, the series counts the slower": replace(PLAIN, first_step=0, probe={
