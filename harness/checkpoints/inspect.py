@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from harness.checkpoints.inventory import (
 )
 from harness.checkpoints.tensors import TensorFileError, read_header, scan_file
 
+_START_NAME = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretrained)([^a-z]|$)", re.I)
 MAX_NAMES = 50
 MAX_CHECKPOINTS = 1000
 MAX_INDEX_BYTES = 64 << 20
@@ -312,7 +314,9 @@ def _change(
 
 
 def _equals(start: Checkpoint, end: Checkpoint) -> bool:
-    """Whether nothing but a cast, a resize or BatchNorm statistics tells the two apart."""
+    """Whether only a cast, a resize or BatchNorm statistics tells the two apart; what is named a start may be one."""
+    if _START_NAME.search(end.path.name):
+        return False
     try:
         comparison = compare(start.weights, end.weights)
     except (TensorFileError, OSError):
