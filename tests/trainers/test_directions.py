@@ -6,6 +6,7 @@ Each run is made once; then every check of real_step is removed in turn, and som
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from harness.client import ensure_run
+from harness.client import ensure_run, forget_session
 from harness.judge.gates import GATES
 from harness.judge.verdict import judge
 from harness.record.run_record import open_record
@@ -181,8 +182,9 @@ def run_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]
             words += ["--save-dir", "saved"] if case.saves else []
             words += ["--max-steps", str(case.target)] if case.target else []
             spec = RunSpec(train_cmd=shlex.join(words), out_dir=place / "out", workdir=place, run_id=case.mode,
-                           session=f"{place.parent.name}-{place.name}", **case.spec)
+                           session=secrets.token_hex(8), **case.spec)
             made[key] = ensure_run(spec, lambda line: None)
+            forget_session(spec.session)
         return made[key]
 
     return run
