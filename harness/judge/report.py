@@ -167,8 +167,10 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "reload": None,
         "gates": [_gate(gate) for gate in verdict.gates],
         "attempts": _attempts(record, verdict),
-        "overhead": {key: record.fact("overhead", key) for key in (
-            "supervisor_cpu_s", "supervisor_rss_bytes", "wall_added_s")},
+        "overhead": {
+            **{key: record.fact("overhead", key) for key in ("supervisor_cpu_s", "supervisor_rss_bytes")},
+            "wall_added_s": _wall_added(record),
+        },
     }
 
 
@@ -277,6 +279,14 @@ def _best_checkpoint(record: RunRecord) -> str | None:
 
 def _last_value(seen: Observation, names: tuple[str, ...]) -> float | None:
     return next((tag.last_value for tag in seen.tags if tag.tag in names and tag.fresh_points), None)
+
+
+def _wall_added(record: RunRecord) -> float | None:
+    """Seconds of the supervisor's run beside the trainer's own: preflight, drain, the last look at every source."""
+    trained = record.fact("attempt-ended", "seconds")
+    if trained is None or record.last("run-finished") is None:
+        return None
+    return round(max(0.0, _run_seconds(record) - float(trained)), 3)
 
 
 def _run_seconds(record: RunRecord) -> float:

@@ -50,7 +50,7 @@ SHAPES: Mapping[str, Any] = {
     }},
     "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},
     "effective-values": {"values": dict},
-    "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int, "wall_added_s": NUMBER},
+    "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int},
 }
 _NAMES = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list"}
 

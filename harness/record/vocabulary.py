@@ -152,14 +152,12 @@ class Reason(str, Enum):
     METRICS_OWNER_UNPROVEN = "metrics-owner-unproven"
     NO_METRIC_POINTS = "no-metric-points"
     NO_RECOGNISED_METRICS = "no-recognised-metrics"
-    METRICS_UNREADABLE = "metrics-unreadable"
     SOURCES_DISAGREE = "sources-disagree"
     EARLY_STOP_METRIC_MISSING = "early-stop-metric-missing"
     NEVER_IMPROVED = "never-improved"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
-    TRAINED_WEIGHTS_UNPROVEN = "trained-weights-unproven"
     EVIDENCE_INCOMPLETE = "evidence-incomplete"
 
 
@@ -260,8 +258,6 @@ REASONS: dict[Reason, ReasonSpec] = {
         "log to TensorBoard or JSON lines, and name the directory with --metrics-dir"),
     Reason.NO_RECOGNISED_METRICS: _reason(
         _U, "none of the tags is a loss that the checks know", "name it with --loss-tag TAG"),
-    Reason.METRICS_UNREADABLE: _reason(
-        _U, "a metric source is damaged before its end", "see evidence.observed.sources for path and offset"),
     Reason.SOURCES_DISAGREE: _reason(
         _B, "two sources put the last step further apart than their cadence allows",
         "check that both belong to this run"),
@@ -278,9 +274,6 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
     Reason.CHECKPOINT_MISSING: _reason(
         _U, "saving was asked for and no checkpoint of this run was found", "name the directory with --checkpoint-dir"),
-    Reason.TRAINED_WEIGHTS_UNPROVEN: _reason(
-        _U, "a checkpoint was saved and there is no start to compare it with",
-        "save a checkpoint before the first step, or start from a local model"),
     Reason.EVIDENCE_INCOMPLETE: _reason(
         _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
 }

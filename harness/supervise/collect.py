@@ -202,5 +202,5 @@ class Collection:
         self.journal.write(
             "overhead", supervisor_cpu_s=round(usage.ru_utime + usage.ru_stime, 3),
             supervisor_rss_bytes=psutil.Process(os.getpid()).memory_info().rss,
-            supervisor_peak_rss_bytes=usage.ru_maxrss * 1024, wall_added_s=None,
+            supervisor_peak_rss_bytes=usage.ru_maxrss * 1024,
         )

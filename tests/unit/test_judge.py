@@ -255,3 +255,50 @@ def test_facts_survive_the_journal() -> None:
     """FrameworkFacts -> JSON -> FrameworkFacts is the identity; a newer journal's keys are ignored."""
     facts = FrameworkFacts(name="areno", reason="r", step_base=0, executed_tags=("^train/",), target_steps=3)
     assert FrameworkFacts.from_json({**json.loads(json.dumps(facts.to_json())), "later": 1}) == facts
+
+
+LAUNCHED = {"attempt-started", "attempt-ended", "sources", "log-end", "probe", "checkpoints", "run-finished"}
+STOPPED_AT_ITS_FIRST = {
+    "event": "early-stopping", "metric": "eval_loss", "tag": "eval/loss", "evaluations": 4, "triggered": True,
+    "triggered_at_step": 10, "never_improved": True, "best_step": 1, "best_value": 1.0}
+EDITED: dict[str, tuple[RunDir, set[str], list[dict[str, Any]]]] = {
+    "launch-failed": (PLAIN, LAUNCHED, [{"event": "launch-failed", "message": "no memory"}]),
+    "no-real-run": (PLAIN, LAUNCHED, []),
+    "env-unrecorded": (PLAIN, {"environment"}, []),
+    "never-improved": (replace(PLAIN, spec={"early_stop_metric": "eval_loss"}), set(), [STOPPED_AT_ITS_FIRST]),
+    "effect-unproven": (replace(PLAIN, grad_norm=(), lr=(), probe={
+        **(PLAIN.probe or {}), "grad": {"checked": 0, "nonzero": 0}}), set(), []),
+    "checkpoint-unreadable": (replace(PLAIN, checkpoints={"last_step": None, "checkpoints": [
+        {"path": "b", "step": 10, "status": "damaged", "problems": ["cut short"]}]}), set(), []),
+}
+
+
+@pytest.mark.parametrize("reason", EDITED)
+def test_what_the_journal_lacks_or_tells_has_its_reason(reason: str, tmp_path: Path) -> None:
+    """Entries taken out of a healthy journal, or put into it: never GO, and the reason says why."""
+    run, gone, more = EDITED[reason]
+    run.write(tmp_path)
+    journal = tmp_path / "journal.jsonl"
+    kept = [entry for entry in map(json.loads, journal.read_text().splitlines()) if entry["event"] not in gone]
+    added = [{"seq": 90 + index, "time": kept[-1]["time"], **entry} for index, entry in enumerate(more)]
+    journal.write_text("".join(json.dumps(entry) + "\n" for entry in (*kept, *added)))
+    report = build_report(tmp_path)
+    assert report["decision"] != "GO"
+    assert reason in codes(report)
+
+
+def test_missing_metric_store_is_incomplete_evidence(tmp_path: Path) -> None:
+    """Sources were read and their store is gone: unproven, and not said to have logged nothing."""
+    PLAIN.write(tmp_path)
+    (tmp_path / "metrics.db").unlink()
+    report = build_report(tmp_path)
+    assert report["decision"] != "GO"
+    assert "evidence-incomplete" in codes(report)
+
+
+def test_wall_time_beside_the_training_is_told(tmp_path: Path) -> None:
+    """Of a run that ended; one without an end has none."""
+    ended = report_of(PLAIN, tmp_path / "a")["evidence"]["overhead"]["wall_added_s"]
+    assert ended is not None
+    assert ended >= 0
+    assert report_of(replace(PLAIN, ended=False), tmp_path / "b")["evidence"]["overhead"]["wall_added_s"] is None
