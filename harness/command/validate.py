@@ -14,7 +14,7 @@ from harness.command.launchers import ENVIRONMENT_MANAGERS, REMOTE
 from harness.command.model import Finding, TrainingCommand
 from harness.command.modules import entry_file, find_module
 from harness.command.shell_text import runs_shell_script
-from harness.record.vocabulary import Reason
+from harness.record.reasons import Reason
 
 SYNTAX_TIMEOUT_S = 20.0
 NOT_TRAINING = {

@@ -15,7 +15,7 @@ from harness.command.model import Finding, TrainingCommand
 from harness.frameworks import effective
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
 from harness.frameworks.source import Program
-from harness.record.vocabulary import Reason
+from harness.record.reasons import Reason
 from harness.spec import RunSpec
 
 CLI_MODULES = ("areno.cli.main", "areno.cli.train")

@@ -23,7 +23,7 @@ from harness.frameworks.base import (
 )
 from harness.frameworks.settings import Setting, Settings
 from harness.frameworks.source import UNKNOWN, Program
-from harness.record.vocabulary import Reason
+from harness.record.reasons import Reason
 from harness.spec import RunSpec
 
 PACKAGES = ("lightning", "pytorch_lightning")

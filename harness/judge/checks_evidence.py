@@ -8,8 +8,9 @@ from typing import Any
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
+from harness.record.reasons import Reason
 from harness.record.store import TagSummary
-from harness.record.vocabulary import Phase, Reason
+from harness.record.vocabulary import Phase
 
 
 def check_loss_finite(seen: Observation) -> Check:

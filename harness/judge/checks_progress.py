@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import CounterSeen, Observation, was_stopped
 from harness.judge.reach import is_target_met
-from harness.record.vocabulary import Reason
+from harness.record.reasons import Reason
 
 OWN_STOP_CODES = (0, 1, 130, 143)
 """Exit codes of a trainer that the harness asked to end: a handler that saves, one that exits 1, 128+2, 128+15."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from harness.judge.model import Check, failed, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text
-from harness.record.vocabulary import Phase, Reason
+from harness.record.reasons import Reason
+from harness.record.vocabulary import Phase
 
 
 def target_epoch(seen: Observation, target: int, source: str) -> Check:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
+from harness.judge.checks_command import check_command, check_framework
+from harness.judge.checks_environment import check_commit, check_environment, check_gpu
 from harness.judge.checks_evidence import (
     check_fresh,
     check_grad_norm_finite,
@@ -18,106 +21,69 @@ from harness.judge.checks_progress import (
     check_updates_effective,
     check_updates_executed,
 )
-from harness.judge.model import Check, Gate, failed, not_applicable, passed, unproven
+from harness.judge.model import Check, Gate
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
 from harness.judge.reach import check_target_step
-from harness.record.vocabulary import CheckStatus, GateStatus, Reason
+from harness.record.vocabulary import CheckStatus, GateStatus
 
 CheckFunction = Callable[[Observation], Check]
 
 
-def check_environment(seen: Observation) -> Check:
-    """Host, interpreter, packages and accelerators are recorded."""
-    environment = seen.record.fact("environment", "environment") or {}
-    expected = "host, Python, packages and accelerators"
-    if not environment and any(item.get("refuses") for item in seen.record.fact("command", "findings", []) or []):
-        return not_applicable("environment", "the command was refused before the environment was recorded")
-    if not environment:
-        return unproven("environment", Reason.ENV_UNRECORDED, expected, "none", "no environment record")
-    missing = [key for key in ("host", "os", "python", "packages") if not environment.get(key)]
-    if missing:
-        return unproven("environment", Reason.ENV_UNRECORDED, expected, f"without {', '.join(missing)}",
-                        "these facts could not be had")
-    return passed("environment", expected, f"{environment['host']}, {len(environment['packages'])} packages")
+def always(seen: Observation) -> str:
+    """For a gate that every run must pass."""
+    return ""
 
 
-def check_gpu(seen: Observation) -> Check:
-    """What the job needs is there: a GPU, where one is required."""
-    if not seen.record.spec.require_gpu:
-        return not_applicable("gpu", "no GPU was required")
-    devices = (seen.record.fact("environment", "environment") or {}).get("accelerators") or []
-    if not devices:
-        return failed("gpu", Reason.GPU_MISSING, "at least 1 GPU (--require-gpu)", "none",
-                      "the driver reports no device")
-    return passed("gpu", "at least 1 GPU (--require-gpu)", f"{len(devices)} device(s)")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSpec:
+    """A workflow step as the judge knows it."""
+
+    name: str
+    checks: tuple[CheckFunction, ...]
+    not_needed: Callable[[Observation], str] = always
+    """Why this run has no need of the gate, "" where it is required."""
+    events: tuple[str, str]
+    """Journal events that begin and end the collection of its facts."""
+    judged_when_launched: bool = False
+    """Whether it is judged although an earlier gate failed, since a run is there to be judged."""
 
 
-def check_commit(seen: Observation) -> Check:
-    """The commit and its diff are recorded where there is a repository."""
-    commit = seen.record.fact("environment", "commit") or {}
-    if not commit.get("sha"):
-        return not_applicable("commit", str(commit.get("reason") or "no commit record"))
-    state = "with uncommitted changes" if commit.get("dirty") else "clean"
-    return passed("commit", "commit and diff", f"{str(commit['sha'])[:12]} {state}")
+GATES: tuple[GateSpec, ...] = (
+    GateSpec(name="env_facts", checks=(check_environment, check_gpu, check_commit),
+             events=("run-started", "environment")),
+    GateSpec(name="training_command", checks=(check_command, check_framework), events=("run-started", "command")),
+    GateSpec(
+        name="real_step", events=("attempt-started", "run-finished"), judged_when_launched=True,
+        checks=(
+            check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
+            check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
+            check_overrides, check_early_stopping,
+        )),
+)
+"""Every gate that this version judges, in workflow order."""
 
 
-def check_command(seen: Observation) -> Check:
-    """The command was understood and nothing in it forbids the launch."""
-    entry = seen.record.last("command")
-    expected = "a command that can be launched"
-    if entry is None:
-        return unproven("command", Reason.EVIDENCE_INCOMPLETE, expected, "none", "the journal holds no command")
-    for finding in entry.get("findings") or []:
-        if finding.get("refuses"):
-            return failed("command", _reason(finding.get("code")), expected, str(entry.get("text")),
-                          str(finding.get("message")))
-    return passed("command", expected, str(entry.get("text")))
+def judge_gates(seen: Observation, *, gates: Iterable[GateSpec] | None = None) -> tuple[Gate, ...]:
+    """All gates. A FAIL blocks what follows, but for a gate that is judged whenever something was launched."""
+    judged: list[Gate] = []
+    launched = seen.record.last("attempt-started") is not None
+    for spec in GATES if gates is None else gates:
+        blocker = next((gate.name for gate in judged if gate.status is GateStatus.FAIL), None)
+        if reason := spec.not_needed(seen):
+            judged.append(_skipped(spec, reason, required=False))
+        elif blocker and not (launched and spec.judged_when_launched):
+            judged.append(_skipped(spec, f"blocked by {blocker}", required=True))
+        else:
+            judged.append(_gate(seen, spec))
+    return tuple(judged)
 
 
-def check_framework(seen: Observation) -> Check:
-    """It is stated which framework was seen and from what."""
-    if seen.facts is None:
-        return not_applicable("framework", "the command was refused before")
-    return passed("framework", "a stated framework", f"{seen.facts.name} ({seen.facts.reason})")
-
-
-def _reason(code: object) -> Reason:
-    try:
-        return Reason(str(code))
-    except ValueError:
-        return Reason.COMMAND_REFUSED
-
-
-GATES: dict[str, tuple[CheckFunction, ...]] = {
-    "env_facts": (check_environment, check_gpu, check_commit),
-    "training_command": (check_command, check_framework),
-    "real_step": (
-        check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
-        check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
-        check_overrides, check_early_stopping,
-    ),
-}
-"""Every gate that this version judges, in workflow order. All are required."""
-
-
-def judge_gates(
-    seen: Observation, *, checks: dict[str, tuple[CheckFunction, ...]] | None = None
-) -> tuple[Gate, ...]:
-    """All gates. A FAIL blocks what follows, but for real_step, which is judged whenever something was launched."""
-    gates: list[Gate] = []
-    for name, functions in (GATES if checks is None else checks).items():
-        launched = name == "real_step" and seen.record.last("attempt-started") is not None
-        blocker = next((gate.name for gate in gates if gate.status is GateStatus.FAIL), None)
-        gates.append(_blocked(name, blocker) if blocker and not launched else _gate(seen, name, functions))
-    return tuple(gates)
-
-
-def _gate(seen: Observation, name: str, functions: Iterable[CheckFunction]) -> Gate:
-    results = tuple(function(seen) for function in functions)
+def _gate(seen: Observation, spec: GateSpec) -> Gate:
+    results = tuple(function(seen) for function in spec.checks)
     status = gate_status(results)
-    started, duration = _when(seen, name)
-    return Gate(name=name, required=True, status=status, rationale=_rationale(results, status), checks=results,
+    started, duration = _when(seen, spec)
+    return Gate(name=spec.name, required=True, status=status, rationale=_rationale(results, status), checks=results,
                 started_at=started, duration_s=duration)
 
 
@@ -138,15 +104,13 @@ def _rationale(checks: tuple[Check, ...], status: GateStatus) -> str:
     return "; ".join(f"{check.name}: {check.why or check.observed}" for check in checks if check.status is wanted)
 
 
-def _blocked(name: str, blocker: str) -> Gate:
-    return Gate(name=name, required=True, status=GateStatus.SKIPPED, rationale=f"blocked by {blocker}", checks=())
+def _skipped(spec: GateSpec, why: str, *, required: bool) -> Gate:
+    return Gate(name=spec.name, required=required, status=GateStatus.SKIPPED, rationale=why, checks=())
 
 
-def _when(seen: Observation, name: str) -> tuple[float | None, float | None]:
+def _when(seen: Observation, spec: GateSpec) -> tuple[float | None, float | None]:
     """When a gate's facts were collected, from the journal's clock."""
-    bounds = {"env_facts": ("run-started", "environment"), "training_command": ("run-started", "command"),
-              "real_step": ("attempt-started", "run-finished")}
-    start, end = (seen.record.last(event) for event in bounds[name])
+    start, end = (seen.record.last(event) for event in spec.events)
     if start is None:
         return None, None
     return start["time"], (end["time"] - start["time"]) if end else None

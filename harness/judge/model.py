@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.record.vocabulary import (
-    CheckStatus,
-    Confidence,
-    Decision,
-    GateStatus,
-    Outcome,
-    Reason,
-    ReasonKind,
-    TerminalState,
-)
+from harness.record.reasons import Reason
+from harness.record.vocabulary import CheckStatus, Confidence, Decision, GateStatus, Outcome, ReasonKind, TerminalState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed
 from harness.judge.observe import Observation
+from harness.record.reasons import Reason
 from harness.record.token_formats import MASK
-from harness.record.vocabulary import Reason
 
 LR_KEYS = frozenset({"lr", "learning_rate", "optimizer_lr"})
 RELATIVE_TOLERANCE = 1e-5

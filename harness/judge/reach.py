@@ -9,7 +9,7 @@ from __future__ import annotations
 from harness.judge.epochs import epochs_completed, target_epoch
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
-from harness.record.vocabulary import Reason
+from harness.record.reasons import Reason
 
 MIN_UPDATES, MAX_ACCUMULATION = 5, 256
 """Fewer updates than this do not tell an accumulation factor from chance; no trainer accumulates over more steps."""

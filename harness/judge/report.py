@@ -16,9 +16,10 @@ from harness.judge.reach import furthest_step, matching_count, probe_counts
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
+from harness.record.reasons import REASONS
 from harness.record.run_record import RunRecord, open_record
 from harness.record.schemas import validate_artifact
-from harness.record.vocabulary import REASONS, CheckStatus, Decision, TerminalState
+from harness.record.vocabulary import CheckStatus, Decision, TerminalState
 
 SCHEMA_VERSION = "1.0"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.errors import CheckFailure
 from harness.judge.model import Check, Gate, Verdict
-from harness.record.vocabulary import REASONS, CheckStatus, Decision
+from harness.record.reasons import REASONS
+from harness.record.vocabulary import CheckStatus, Decision
 
 
 def require_check(gate: Gate, name: str, *, out_dir: Path, accept_conditional: bool) -> Check:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from harness.judge.checks_progress import OWN_STOP_CODES, OWN_STOP_SIGNALS, check_exit
-from harness.judge.gates import CheckFunction, judge_gates
+from harness.judge.gates import GateSpec, judge_gates
 from harness.judge.model import Gate, ReasonGiven, Verdict
 from harness.judge.observe import Observation, observe, was_stopped
+from harness.record.reasons import REASONS, Reason
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import (
-    REASONS,
     CheckStatus,
     Confidence,
     Decision,
     GateStatus,
     Outcome,
-    Reason,
     ReasonKind,
     TerminalState,
     WitnessKind,
@@ -22,17 +23,17 @@ from harness.record.vocabulary import (
 
 
 def judge(
-    record: RunRecord, *, checks: dict[str, tuple[CheckFunction, ...]] | None = None
+    record: RunRecord, *, gates: Iterable[GateSpec] | None = None
 ) -> tuple[Verdict, Observation]:
-    """The verdict on a run, a pure function of its record. `checks` replaces the gates' checks (negative controls)."""
+    """The verdict on a run, a pure function of its record. `gates` replaces the gates (negative controls)."""
     seen = observe(record)
-    gates = judge_gates(seen, checks=checks)
+    judged = judge_gates(seen, gates=gates)
     state, stopped_by = terminal_state(seen)
-    reasons = tuple(_reasons(gates))
-    decision = _decision(gates)
+    reasons = tuple(_reasons(judged))
+    decision = _decision(judged)
     return Verdict(
         decision=decision, outcome=_outcome(decision, reasons), confidence=_confidence(seen, decision),
-        terminal_state=state, stopped_by=stopped_by, gates=gates, reasons=reasons,
+        terminal_state=state, stopped_by=stopped_by, gates=judged, reasons=reasons,
     ), seen
 
 

@@ -17,9 +17,9 @@ from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
 from harness.record.files import write_text
 from harness.record.journal import Journal
+from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 from harness.record.secret_finder import named_config_files
-from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
 from harness.supervise.understand import masked_override, understand
 

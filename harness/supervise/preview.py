@@ -11,8 +11,8 @@ from harness.command.model import Finding, TrainingCommand
 from harness.command.parse import join_command
 from harness.command.shell_text import inner_command
 from harness.errors import CommandError
+from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
-from harness.record.vocabulary import Reason
 from harness.spec import RunSpec
 from harness.supervise.preflight import redactor_for
 from harness.supervise.understand import masked_override, understand

@@ -13,9 +13,10 @@ from harness.judge.checks_evidence import check_minimum_evidence, check_sources_
 from harness.judge.checks_progress import check_updates_executed
 from harness.judge.observe import CounterSeen, Observation, ProbeSeen, StepsSeen, Updates, WeightsSeen
 from harness.judge.reach import check_target_step
+from harness.record.reasons import Reason
 from harness.record.run_record import RunRecord
 from harness.record.store import TagSummary
-from harness.record.vocabulary import CheckStatus, Phase, Reason
+from harness.record.vocabulary import CheckStatus, Phase
 from harness.spec import RunSpec
 
 NO_ROWS = Updates(

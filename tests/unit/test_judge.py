@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.errors import RecordError
 from harness.frameworks.base import FrameworkFacts
-from harness.judge.gates import gate_status, judge_gates
+from harness.judge.gates import GateSpec, gate_status, judge_gates
 from harness.judge.model import not_applicable
 from harness.judge.report import build_report
 from harness.judge.verdict import judge
@@ -185,9 +185,10 @@ def test_gate_without_a_passed_check_is_not_pass() -> None:
 def test_run_without_real_step_gate_is_no_go(tmp_path: Path) -> None:
     """A session that judged no real run is not completion."""
     with open_record(PLAIN.write(tmp_path)) as record:
-        verdict, seen = judge(record, checks={"env_facts": ()})
+        empty = GateSpec(name="env_facts", checks=(), events=("run-started", "environment"))
+        verdict, seen = judge(record, gates=[empty])
         assert verdict.decision is Decision.NO_GO
-        assert judge_gates(seen, checks={}) == ()
+        assert judge_gates(seen, gates=()) == ()
 
 
 @pytest.mark.parametrize("name", ["run-spec.json", "journal.jsonl"])
@@ -302,3 +303,11 @@ def test_wall_time_beside_the_training_is_told(tmp_path: Path) -> None:
     assert ended is not None
     assert ended >= 0
     assert report_of(replace(PLAIN, ended=False), tmp_path / "b")["evidence"]["overhead"]["wall_added_s"] is None
+
+
+def test_plugin_knows_every_gate() -> None:
+    """Markers and fixture modules are named after the gates that are judged."""
+    from harness import plugin
+    from harness.judge.gates import GATES
+
+    assert tuple(gate.name for gate in GATES) == plugin.GATES

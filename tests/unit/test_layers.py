@@ -21,7 +21,7 @@ LAYERS = (
     ("watch", "checkpoints"),
     ("judge",),
     ("supervise",),
-    ("client", "options", "session", "plugin", "cli", "__main__"),
+    ("client", "options", "session", "plugin", "commands", "cli", "__main__"),
 )
 """Lowest first; a module imports from its own layer's own package and from lower layers only."""
 PYTEST_MODULES = {"plugin", "options", "session"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.record.pages import render_schemas, render_vocabulary
-from harness.record.vocabulary import REASONS, Reason
+from harness.record.reasons import REASONS, Reason
 
 REFERENCES = Path(__file__).parents[2] / "references"
 

@@ -31,7 +31,7 @@ from harness.command.overrides.surface import surface_of, with_words
 from harness.command.overrides.synonyms import normal, setting_kind
 from harness.command.overrides.values import Typed, as_bool, read_value
 from harness.record.files import write_text
-from harness.record.vocabulary import Reason
+from harness.record.reasons import Reason
 
 PAIR_PROGRAMS = ("llamafactory-cli", "lmf")
 """Programs that take KEY=VALUE words over their config file and refuse a key that they do not know."""

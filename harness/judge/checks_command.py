@@ -1,0 +1,34 @@
+"""Checks of training_command: was the command understood, and may it be launched."""
+
+from __future__ import annotations
+
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
+from harness.judge.observe import Observation
+from harness.record.reasons import Reason
+
+
+def check_command(seen: Observation) -> Check:
+    """The command was understood and nothing in it forbids the launch."""
+    entry = seen.record.last("command")
+    expected = "a command that can be launched"
+    if entry is None:
+        return unproven("command", Reason.EVIDENCE_INCOMPLETE, expected, "none", "the journal holds no command")
+    for finding in entry.get("findings") or []:
+        if finding.get("refuses"):
+            return failed("command", _reason(finding.get("code")), expected, str(entry.get("text")),
+                          str(finding.get("message")))
+    return passed("command", expected, str(entry.get("text")))
+
+
+def check_framework(seen: Observation) -> Check:
+    """It is stated which framework was seen and from what."""
+    if seen.facts is None:
+        return not_applicable("framework", "the command was refused before")
+    return passed("framework", "a stated framework", f"{seen.facts.name} ({seen.facts.reason})")
+
+
+def _reason(code: object) -> Reason:
+    try:
+        return Reason(str(code))
+    except ValueError:
+        return Reason.COMMAND_REFUSED

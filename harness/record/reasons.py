@@ -1,0 +1,186 @@
+"""Why a decision is not GO: every reason code with its kind, its meaning and its remedy.
+
+references/vocabulary.md is rendered from here too; each code is made to appear by a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from harness.record.vocabulary import ReasonKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonSpec:
+    """A reason code as documented: what it means and what a user does about it."""
+
+    kind: ReasonKind
+    meaning: str
+    remedy: str
+
+
+class Reason(str, Enum):
+    """Why a decision is not GO. `REASONS` documents each."""
+
+    COMMAND_NOT_FOUND = "command-not-found"
+    COMMAND_REFUSED = "command-refused"
+    ENTRYPOINT_MISSING = "entrypoint-missing"
+    WORKDIR_MISSING = "workdir-missing"
+    LAUNCH_FAILED = "launch-failed"
+    GPU_MISSING = "gpu-missing"
+    ENV_UNRECORDED = "env-unrecorded"
+    CRASHED_IN_WINDOW = "crashed-in-window"
+    EXIT_CODE = "exit-code"
+    KILLED_BY_SIGNAL = "killed-by-signal"
+    EXCEPTION_BEHIND_EXIT_0 = "exception-behind-exit-0"
+    RUN_TIMEOUT = "run-timeout"
+    CANCELLED = "cancelled"
+    SUPERVISOR_LOST = "supervisor-lost"
+    RUN_UNFINISHED = "run-unfinished"
+    NO_REAL_RUN = "no-real-run"
+    TARGET_UNKNOWN = "target-unknown"
+    TARGET_NOT_REACHED = "target-not-reached"
+    TARGET_UNPROVEN = "target-unproven"
+    NO_UPDATE_EXECUTED = "no-update-executed"
+    UPDATES_UNPROVEN = "updates-unproven"
+    NO_EFFECTIVE_UPDATE = "no-effective-update"
+    LR_ZERO = "lr-zero"
+    LR_ZERO_WARMUP = "lr-zero-warmup"
+    NO_LEARNING_SIGNAL = "no-learning-signal"
+    EFFECT_UNPROVEN = "effect-unproven"
+    WEIGHTS_UNCHANGED = "weights-unchanged"
+    LOSS_NOT_FINITE = "loss-not-finite"
+    GRAD_NORM_NOT_FINITE = "grad-norm-not-finite"
+    WEIGHTS_NOT_FINITE = "weights-not-finite"
+    FINITENESS_UNPROVEN = "finiteness-unproven"
+    STALE_METRICS = "stale-metrics"
+    FOREIGN_METRICS = "foreign-metrics"
+    METRICS_OWNER_UNPROVEN = "metrics-owner-unproven"
+    NO_METRIC_POINTS = "no-metric-points"
+    NO_RECOGNISED_METRICS = "no-recognised-metrics"
+    SOURCES_DISAGREE = "sources-disagree"
+    EARLY_STOP_METRIC_MISSING = "early-stop-metric-missing"
+    NEVER_IMPROVED = "never-improved"
+    OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
+    CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
+    CHECKPOINT_MISSING = "checkpoint-missing"
+    EVIDENCE_INCOMPLETE = "evidence-incomplete"
+
+
+_B, _U, _I = ReasonKind.BROKEN, ReasonKind.UNPROVEN, ReasonKind.INFRASTRUCTURE
+
+
+def _reason(kind: ReasonKind, meaning: str, remedy: str) -> ReasonSpec:
+    return ReasonSpec(kind=kind, meaning=meaning, remedy=remedy)
+
+
+REASONS: dict[Reason, ReasonSpec] = {
+    Reason.COMMAND_NOT_FOUND: _reason(
+        _B, "the command's program does not exist or is not executable",
+        "give a program on PATH, or the path of one that is executable"),
+    Reason.COMMAND_REFUSED: _reason(
+        _B, "the command is not a training command, or cannot be run as it stands",
+        "give the command that trains; the finding says what to write instead"),
+    Reason.ENTRYPOINT_MISSING: _reason(
+        _B, "the script that the command names is not there",
+        "check the path against --workdir"),
+    Reason.WORKDIR_MISSING: _reason(
+        _B, "the working directory does not exist", "give an existing directory as --workdir"),
+    Reason.LAUNCH_FAILED: _reason(
+        _B, "the operating system refused to start the command", "read the error beside it; run the command by hand"),
+    Reason.GPU_MISSING: _reason(
+        _B, "a GPU was required and none is visible",
+        "run on a machine with a GPU, or drop --require-gpu"),
+    Reason.ENV_UNRECORDED: _reason(
+        _U, "environment facts could not be recorded", "read the journal's environment record for the error"),
+    Reason.CRASHED_IN_WINDOW: _reason(
+        _B, "the process died within the crash window after its start", "read the end of train.log"),
+    Reason.EXIT_CODE: _reason(
+        _B, "the trainer ended with a non-zero exit code", "read the end of train.log"),
+    Reason.KILLED_BY_SIGNAL: _reason(
+        _B, "the trainer was killed by a signal that the harness did not send",
+        "look for the sender: kernel OOM killer, scheduler, another user"),
+    Reason.EXCEPTION_BEHIND_EXIT_0: _reason(
+        _B, "an exception ended the training loop although the exit code is 0",
+        "let the exception reach the exit code; read the traceback in train.log"),
+    Reason.RUN_TIMEOUT: _reason(
+        _B, "the run reached --run-timeout and was stopped", "raise --run-timeout, or find out why it hangs"),
+    Reason.CANCELLED: _reason(
+        _I, "the run was cancelled before it ended", "run it again and let it end"),
+    Reason.SUPERVISOR_LOST: _reason(
+        _I, "the harness itself was killed; the trainer was stopped with it", "run it again"),
+    Reason.RUN_UNFINISHED: _reason(
+        _I, "the run has no end in its journal", "wait for it, then judge again with `python -m harness verify`"),
+    Reason.NO_REAL_RUN: _reason(
+        _B, "nothing was launched, so nothing was proven", "mend the gate that failed before the launch"),
+    Reason.TARGET_UNKNOWN: _reason(
+        _U, "nobody said how many steps the run should make", "give --max-steps N"),
+    Reason.TARGET_NOT_REACHED: _reason(
+        _B, "the run ended before its target step", "find out what ended it: data exhausted, another limit, a crash"),
+    Reason.TARGET_UNPROVEN: _reason(
+        _U, "the last step lies inside one logging interval of the target and no counter tells it",
+        "log the last step, save a final checkpoint (--checkpoint-dir), or leave the probe on"),
+    Reason.NO_UPDATE_EXECUTED: _reason(
+        _B, "no optimizer step was applied",
+        "check that the loop reaches optimizer.step(): data, warm-up, skip conditions"),
+    Reason.UPDATES_UNPROVEN: _reason(
+        _U, "nothing independent of the log shows that an optimizer step was applied",
+        "leave the probe on (torch), or name a --checkpoint-dir so that weights can be compared"),
+    Reason.NO_EFFECTIVE_UPDATE: _reason(
+        _B, "updates were executed, and every one had a zero gradient",
+        "check frozen parameters, detached losses and masked labels"),
+    Reason.LR_ZERO: _reason(
+        _B, "the learning rate was 0 at every executed update", "check the schedule and the optimizer's lr"),
+    Reason.LR_ZERO_WARMUP: _reason(
+        _U, "only warm-up steps with learning rate 0 ran", "run at least 2 steps"),
+    Reason.NO_LEARNING_SIGNAL: _reason(
+        _B, "rewards or advantages never differed within a group, so no update could teach anything",
+        "check the reward function on different completions; raise n_samples or the temperature"),
+    Reason.EFFECT_UNPROVEN: _reason(
+        _U, "updates were executed, and neither gradient, learning rate nor weights show an effect",
+        "log grad_norm and lr, leave the probe on, or name a --checkpoint-dir"),
+    Reason.WEIGHTS_UNCHANGED: _reason(
+        _B, "the saved weights equal the weights at the start", "check that the saved model is the trained one"),
+    Reason.LOSS_NOT_FINITE: _reason(
+        _B, "a loss was NaN or infinite", "start from the first non-finite step: data at that step, lr, precision"),
+    Reason.GRAD_NORM_NOT_FINITE: _reason(
+        _B, "a gradient norm was NaN or infinite without a loss scaler skipping that step",
+        "check the loss at that step, gradient clipping and precision"),
+    Reason.WEIGHTS_NOT_FINITE: _reason(
+        _B, "a saved tensor holds NaN or infinite values", "discard the checkpoint; look for the step where it began"),
+    Reason.FINITENESS_UNPROVEN: _reason(
+        _U, "this framework hides NaN losses, and nothing that cannot hide them was recorded",
+        "log grad_norm, or save a final checkpoint"),
+    Reason.STALE_METRICS: _reason(
+        _B, "the only metric points are older than this launch",
+        "point --metrics-dir at the directory this run writes to"),
+    Reason.FOREIGN_METRICS: _reason(
+        _B, "the only metric points were written by another process", "give the run a metrics directory of its own"),
+    Reason.METRICS_OWNER_UNPROVEN: _reason(
+        _U, "the metric files lie in a directory that others write to, and nobody was seen writing them",
+        "give the run a metrics directory of its own"),
+    Reason.NO_METRIC_POINTS: _reason(
+        _U, "the run wrote no metric point that the harness found",
+        "log to TensorBoard or JSON lines, and name the directory with --metrics-dir"),
+    Reason.NO_RECOGNISED_METRICS: _reason(
+        _U, "none of the tags is a loss that the checks know", "name it with --loss-tag TAG"),
+    Reason.SOURCES_DISAGREE: _reason(
+        _B, "two sources put the last step further apart than their cadence allows",
+        "check that both belong to this run"),
+    Reason.EARLY_STOP_METRIC_MISSING: _reason(
+        _B, "early stopping was asked for on a metric that was never logged",
+        "name a metric that the evaluation logs; `python -m harness metrics OUT_DIR` lists them"),
+    Reason.NEVER_IMPROVED: _reason(
+        _U, "the run was stopped early and its first evaluation was the best one",
+        "look at the learning rate and the data; evaluate before training to tell whether anything was learnt"),
+    Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
+        _B, "the trainer used another value than an override asked for",
+        "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),
+    Reason.CHECKPOINT_UNREADABLE: _reason(
+        _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
+    Reason.CHECKPOINT_MISSING: _reason(
+        _U, "saving was asked for and no checkpoint of this run was found", "name the directory with --checkpoint-dir"),
+    Reason.EVIDENCE_INCOMPLETE: _reason(
+        _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
+}
