@@ -216,6 +216,7 @@ def _device(nvml: Any, index: int) -> dict[str, Any]:
         return None
 
     memory = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    busy = ask(nvml.nvmlDeviceGetUtilizationRates, handle)
     return {
         "kind": "cuda",
         "index": index,
@@ -224,6 +225,7 @@ def _device(nvml: Any, index: int) -> dict[str, Any]:
         "driver": ask(nvml.nvmlSystemGetDriverVersion),
         "memory_total_bytes": memory.total if memory else None,
         "memory_used_bytes": memory.used if memory else None,
+        "utilisation_percent": busy.gpu if busy else None,
         "processes": [
             {"pid": process.pid, "memory_bytes": process.usedGpuMemory, "name": _process_name(process.pid)}
             for process in ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []

@@ -16,7 +16,7 @@ import pytest
 
 from harness.command.overrides.model import parse_requests
 from harness.errors import ConfigError
-from harness.spec import FRAMEWORKS, RunSpec
+from harness.spec import FRAMEWORKS, INTERVAL_S, RunSpec
 
 DEFAULT_OUT_DIR = "reports/train-run"
 DEMO_STEPS = 300
@@ -72,6 +72,9 @@ OPTIONS = (
            default="20"),
     Option(flag="--drain-grace", kind=float, help="seconds that children may go on after exit code 0", default="30"),
     Option(flag="--interval", kind=float, help="seconds between progress lines", default="30"),
+    Option(flag="--max-interval", kind=float, help="seconds between progress lines while nothing happens",
+           default="300"),
+    Option(flag="--no-backoff", kind=bool, help="keep --interval also while nothing happens"),
     Option(flag="--require-gpu", kind=bool, help="fail the environment gate where no GPU is visible"),
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
@@ -205,7 +208,11 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         "early_stop_patience": _positive(values, "early_stop_patience"),
         "early_stop_min_delta": _positive(values, "early_stop_min_delta", zero=True),
         "interval_s": _positive(values, "interval") or (DEMO_INTERVAL_S if demo else None),
+        "max_interval_s": _positive(values, "max_interval"),
     }
+    interval, longest = optional["interval_s"] or INTERVAL_S, optional["max_interval_s"]
+    if longest is not None and longest < interval:
+        raise ConfigError(f"--max-interval {longest:g} is below --interval {interval:g}: give one that is longer")
     return RunSpec(
         train_cmd=demo_command(out_dir, run_id, max_steps or DEMO_STEPS) if demo else str(values["train_cmd"]),
         out_dir=out_dir,
@@ -227,6 +234,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         require_gpu=bool(values.get("require_gpu")),
         probe=not values.get("no_probe"),
         observability=not values.get("no_observability"),
+        backoff=not values.get("no_backoff"),
         **{name: value for name, value in optional.items() if value is not None},
     )
 

@@ -5,8 +5,12 @@ Judging is imported where it is used: most pytest sessions that load the plugin 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +57,8 @@ class HarnessSession:
         self._outcome: JudgedRun | Exception | None = None
         """What `judged_run` came to: it is asked again by every rerun, and launches once."""
         self._running = ""
+        self._is_live = False
+        """Whether the terminal's last line is a progress line that the next one replaces."""
         self._told_by = ""
         """The test that said why the run could not be judged."""
 
@@ -96,10 +102,13 @@ class HarnessSession:
         from harness.judge.verdict import judge
         from harness.record.run_record import open_record
 
-        if request.spec is not None:
-            out_dir = client.ensure_run(request.spec, self.show)
-        else:
-            out_dir = client.wait_until_written(request.out_dir, self.show)
+        try:
+            if request.spec is not None:
+                out_dir = client.ensure_run(request.spec, self.show)
+            else:
+                out_dir = client.wait_until_written(request.out_dir, self.show)
+        finally:
+            self._on_terminal(self._end_live)
         with open_record(out_dir) as record:
             verdict, _ = judge(record)
         return JudgedRun(verdict=verdict, out_dir=out_dir, accept_conditional=request.accept_conditional)
@@ -113,16 +122,37 @@ class HarnessSession:
 
     def show(self, line: str) -> None:
         """One line on the terminal, through pytest's capture; a worker has no terminal (see progress.log)."""
+        self._on_terminal(lambda terminal: self._write(terminal, line))
+
+    def _on_terminal(self, act: Callable[[pytest.TerminalReporter], None]) -> None:
         terminal = self.config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self.is_worker:
             return
         capture = self.config.pluginmanager.getplugin("capturemanager")
-        if capture is None:
-            terminal.write_line(line)
+        with capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext():
+            act(terminal)
+
+    def _write(self, terminal: pytest.TerminalReporter, line: str) -> None:
+        """On a terminal a progress line stands where the last one stood; elsewhere each is a line."""
+        from harness.watch.progress import is_progress
+
+        if is_progress(line) and terminal.isatty and not os.environ.get("CI"):
+            if not self._is_live:
+                terminal.ensure_newline()
+            width = shutil.get_terminal_size().columns
+            terminal.rewrite(line[:width - 1], erase=True)
+            terminal.flush()
+            self._is_live = True
             return
-        with capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.write_line(line)
+        self._end_live(terminal)
+        terminal.ensure_newline()
+        terminal.write_line(line)
+
+    def _end_live(self, terminal: pytest.TerminalReporter) -> None:
+        """What comes after a live line stands on a line of its own."""
+        if self._is_live:
+            terminal.write("\n", flush=True)
+            self._is_live = False
 
     def finish(self, session: pytest.Session, exitstatus: int) -> None:
         """On the controller: the report is there whatever happened, and a run that is not GO does not exit 0."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+INTERVAL_S = 30.0
 FRAMEWORKS = ("areno", "transformers", "trl", "lightning", "torch", "jax", "keras")
 
 
@@ -58,8 +59,12 @@ class RunSpec:
     """Whether the harness may add flags that only change what is written."""
     run_timeout_s: float | None = None
     crash_window_s: float = 10.0
-    interval_s: float = 30.0
+    interval_s: float = INTERVAL_S
     """Seconds between progress reports."""
+    max_interval_s: float = 300.0
+    """So long at most while nothing happens."""
+    backoff: bool = True
+    """Whether reports become less frequent while nothing happens."""
     stop_grace_s: float = 20.0
     """Seconds a trainer has after SIGTERM to its leader, and the group after its SIGTERM."""
     drain_grace_s: float = 30.0

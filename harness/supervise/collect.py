@@ -23,7 +23,8 @@ from harness.record.store import MetricStore
 from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan
-from harness.watch.progress import Snapshot, fits, pick_values
+from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
+from harness.watch.usage import UsageMeter
 
 SHARED_DEFAULTS = ("runs", "logs", "lightning_logs", "tb_logs", "outputs", ".")
 """Directories below the working directory that every run of every program may write to when nobody says where."""
@@ -61,6 +62,7 @@ class Collection:
             resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
         self.early_stop = EarlyStopWatch(plan.spec, plan.facts, self.metrics, self.store)
+        self.usage = UsageMeter(launcher.family, plan.environment)
         self.best: CheckpointSeen | None = None
         """The most recent whole checkpoint, known after `finish`."""
         self._launched_at = 0.0
@@ -87,6 +89,7 @@ class Collection:
     def launched(self, moment: float) -> None:
         """The job was started; `moment` in seconds since the epoch."""
         self._launched_at = moment
+        self.usage.look()
 
     def take_output(self, wait_s: float = 0.0) -> int:
         """What the job printed, into train.log; how many bytes."""
@@ -140,9 +143,16 @@ class Collection:
             return Snapshot()
         facts, spec = self.plan.facts, self.plan.spec
         values = {tag: latest.value for (_, tag), latest in sorted(self.metrics.latest.items(), reverse=True)}
+        chosen = pick_values(values, loss=facts.loss_tags, evaluation=facts.eval_tags, lr=facts.lr_tags,
+                             grad_norm=facts.grad_norm_tags)
         return Snapshot(step=self._completed(self._newest()), total=spec.max_steps or facts.target_steps,
-                        values=pick_values(values, loss=facts.loss_tags, evaluation=facts.eval_tags, lr=facts.lr_tags,
-                                           grad_norm=facts.grad_norm_tags))
+                        values=chosen, rate=pick_rate(values), epoch=self.completed_epochs() or None,
+                        stage=self._stage(), usage=self.usage.look())
+
+    def _stage(self) -> str:
+        """The attempt, and the directory and phases that are being written: a warm-up, a first evaluation."""
+        phases = {"eval" if fits(tag, self.plan.facts.eval_tags) else "train" for _, tag in self.metrics.latest}
+        return " ".join([f"attempt {self.metrics.attempt}", *sorted(phases)])
 
     def finish(self) -> None:
         """The last look at every source, and what the supervisor itself cost."""

@@ -21,6 +21,7 @@ from harness.record.journal import Journal
 from harness.spec import RunSpec
 from harness.supervise.collect import Collection
 from harness.supervise.preflight import Plan, masked_command, preflight, redactor_for
+from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
 
 POLL_S = 0.5
@@ -61,7 +62,8 @@ class Supervisor:
         write_json(out_dir / outdir.RUN_SPEC, {"harness_version": __version__, **redactor.json(asked.to_json())})
         with Journal(out_dir / outdir.JOURNAL, redact=redactor.json) as journal:
             self.journal = journal
-            self.progress = ProgressWriter(out_dir / outdir.PROGRESS, interval_s=self.spec.interval_s)
+            self.progress = ProgressWriter(out_dir / outdir.PROGRESS, Pace(
+                interval_s=self.spec.interval_s, max_interval_s=self.spec.max_interval_s, backoff=self.spec.backoff))
             journal.write(
                 "run-started", run_id=self.spec.run_id, session=self.spec.session, harness_version=__version__,
                 supervisor_pid=os.getpid(),
@@ -121,7 +123,7 @@ class Supervisor:
                         self.progress.say(line)
                         self.ask_stop("early-stop")
                     next_poll = time.monotonic() + max(POLL_S, 10 * (time.monotonic() - now))
-                    self.progress.report(collection.snapshot(), time.time() - started)
+                    self.progress.report(collection.snapshot, time.time() - started)
                 if not confirmed and self.stop_reason is None and time.time() - started >= self.spec.crash_window_s:
                     confirmed = self._confirm(handle)
                 self._enforce(plan, launcher, collection, time.time() - started)
