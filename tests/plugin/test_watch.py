@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pty
 import re
@@ -15,7 +16,8 @@ from .conftest import Project, _environment
 
 STEADY = ("--max-steps", "60", "--sleep", "0.1")
 LINE = re.compile(r"\[\d\d:\d\d:\d\d\] Step \d+/60 \(\d+%\) \| loss=\S+ \| lr=0\.1 \| grad_norm=\S+ \| "
-                  r"(?:\S+ steps/s \| )?CPU (?:\d+% )?\d+ MB \| (?:I/O \S+ MB/s \| )?(?:ETA \d+s \| )?next report in 1s")
+                  r"(?:\S+ steps/s \| )?CPU (?:\d+% )?\d+ MB \| (?:I/O \S+ MB/s \| )?(?:ETA \d+s \| )?"
+                  r"next report in 1s")
 
 
 def on_a_terminal(project: Project, *flags: str) -> str:
@@ -46,7 +48,7 @@ def test_progress_is_live_on_a_terminal(project: Project) -> None:
     places = [match.start() for match in re.finditer(r"\[\d\d:\d\d:\d\d\] Step", text)]
     assert len(places) >= 3, text
     assert all(text[place - 1] == "\r" for place in places)
-    assert any(not re.search(r"\n", text[a:b]) for a, b in zip(places, places[1:], strict=False)), text
+    assert any(not re.search(r"\n", text[a:b]) for a, b in itertools.pairwise(places)), text
     assert re.search(r"next report in \d+s +\r*\n", text), text
     assert "\nBest checkpoint:" in text
 
