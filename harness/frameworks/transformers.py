@@ -15,7 +15,9 @@ from typing import Any
 from harness.command import limits
 from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
+from harness.command.overrides.model import FlagTable
 from harness.frameworks import effective
+from harness.frameworks.argument_classes import argument_table
 from harness.frameworks.base import (
     EVAL_TAG_PATTERNS,
     Addition,
@@ -158,6 +160,10 @@ class TransformersAdapter:
             picked |= _peak_rate(state)
             values |= effective.values_of(picked, str(states[0]))
         return values
+
+    def override_flags(self, command: TrainingCommand, spec: RunSpec) -> FlagTable:
+        """The fields of TrainingArguments and its kin, as the installed release declares them."""
+        return argument_table(command, spec.workdir)
 
     # What trl does otherwise
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.command.model import TrainingCommand
+from harness.command.overrides.model import FlagTable
+from harness.frameworks.argument_classes import argument_table
 from harness.frameworks.settings import Settings
 from harness.frameworks.source import Program
 from harness.frameworks.transformers import CONSTRUCTORS, TransformersAdapter
+from harness.spec import RunSpec
 
 KINDS = {
     "sft": "sft", "dpo": "dpo", "grpo": "rollout", "rloo": "rollout", "ppo": "rollout", "gspo": "rollout",
@@ -76,6 +79,13 @@ class TrlAdapter(TransformersAdapter):
             "signal_floor": 1e-6,
             "dead_signal_tags": (r"^(train/)?frac_reward_zero_std$",),
         }
+
+    def override_flags(self, command: TrainingCommand, spec: RunSpec) -> FlagTable:
+        """For TRL's own command line the classes that its script of that name is given."""
+        found = _cli_words(command)
+        if found is None:
+            return super().override_flags(command, spec)
+        return argument_table(command, spec.workdir, f"trl.scripts.{found[0]}") if found else FlagTable()
 
     def takes_flags_by_itself(self, command: TrainingCommand) -> bool:
         """`trl sft` and its like read every field of their configuration as a flag, beside --config too."""

@@ -10,7 +10,7 @@ from typing import Any
 from harness.command.bare import complete_bare_script
 from harness.command.limits import epoch_limit, step_limit
 from harness.command.model import Finding, TrainingCommand
-from harness.command.overrides.model import Override, OverrideRequest, OverrideResult, parse_requests
+from harness.command.overrides.model import FlagTable, Override, OverrideRequest, OverrideResult, parse_requests
 from harness.command.overrides.resolve import apply_overrides
 from harness.command.overrides.surface import add_arguments
 from harness.command.parse import parse_command
@@ -77,9 +77,9 @@ def _override(
     command: TrainingCommand, adapter: FrameworkAdapter, spec: RunSpec, requests: Sequence[OverrideRequest],
     environ: Mapping[str, str], *, write: bool,
 ) -> OverrideResult:
+    table = flag_table(adapter, inner_command(command), spec) if requests else FlagTable()
     return apply_overrides(
-        command, requests, flag_table=flag_table(adapter, inner_command(command), spec), workdir=spec.workdir,
-        environ=environ, out_dir=spec.out_dir, write=write,
+        command, requests, flag_table=table, workdir=spec.workdir, environ=environ, out_dir=spec.out_dir, write=write,
     )
 
 

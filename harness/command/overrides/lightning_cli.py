@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from harness.command.overrides.arguments import Words
+from harness.command.overrides.dataclass_reader import annotation_kind
 from harness.command.overrides.document import Document, dotted
 from harness.command.overrides.model import Flag
-from harness.command.overrides.program import Program, annotation_kind
+from harness.command.overrides.program import Program
 
 TOP = ("trainer", "model", "data", "optimizer", "lr_scheduler")
 SUBCOMMANDS = ("fit", "validate", "test", "predict")

@@ -10,6 +10,13 @@ from pathlib import Path
 from harness.command.model import TrainingCommand
 from harness.command.modules import project_sources
 from harness.command.overrides.argparse_reader import DATACLASS_PARSERS, Source, read_argparse
+from harness.command.overrides.dataclass_reader import (
+    accepted,
+    class_flags,
+    hands_on_the_rest,
+    parser_calls,
+    reads_the_line,
+)
 from harness.command.overrides.literals import (
     call_name,
     calls,
@@ -19,7 +26,7 @@ from harness.command.overrides.literals import (
     keywords,
     texts,
 )
-from harness.command.overrides.model import APPEND, LIST, ON_OFF, OPTIONAL_BOOL, SWITCH, VALUE, Flag
+from harness.command.overrides.model import APPEND, LIST, ON_OFF, SWITCH, VALUE, Flag
 
 _OPTION_READERS = frozenset(
     (
@@ -140,103 +147,14 @@ def _reads_options(tree: ast.Module) -> bool:
 
 def _dataclass_flags(sources: Sequence[Source], classes: dict[str, ast.ClassDef]) -> tuple[list[Flag], bool]:
     """Flags of the project's dataclasses that a dataclass parser is given; whether there is such a parser."""
-    flags: list[Flag] = []
-    found = False
-    for path, tree in sources:
-        known = constants_of(tree)
-        for call in calls(tree):
-            if call_name(call) not in DATACLASS_PARSERS:
-                continue
-            found = True
-            given = [*call.args, *(item.value for item in call.keywords)]
-            for name in _class_names(given, known):
-                flags += class_flags(name, classes, path)
-    return flags, found
-
-
-def _class_names(nodes: Sequence[ast.expr], known: dict[str, ast.expr]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, (ast.Tuple, ast.List)):
-            yield from _class_names(node.elts, known)
-        elif isinstance(node, ast.Name) and isinstance(known.get(node.id), (ast.Tuple, ast.List)):
-            yield from _class_names([known[node.id]], {})
-        elif isinstance(node, (ast.Name, ast.Attribute)):
-            yield call_name(node)
-
-
-def class_flags(name: str, classes: dict[str, ast.ClassDef], path: Path) -> list[Flag]:
-    """Flags of one dataclass, those of its bases within the project first."""
-    node = classes.get(name)
-    if node is None:
-        return []
-    rest = {key: value for key, value in classes.items() if key != name}
-    flags = [flag for base in node.bases for flag in class_flags(call_name(base), rest, path)]
-    for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            flag = _field(statement, statement.target.id, path)
-            if flag is not None:
-                flags = [item for item in flags if item.names[0] != flag.names[0]] + [flag]
-    return flags
-
-
-def _field(statement: ast.AnnAssign, name: str, path: Path) -> Flag | None:
-    kind, kind_type, choices = annotation_kind(statement.annotation)
-    default = statement.value
-    if kind is None or name.startswith("_"):
-        return None
-    if isinstance(default, ast.Call) and call_name(default) == "field":
-        named = keywords(default)
-        if constant(named.get("init")) is False:
-            return None
-        default = named.get("default")
-    value = constant(default)
-    spellings = (f"--{name}", f"--{name.replace('_', '-')}")
-    return Flag(
-        names=tuple(dict.fromkeys(spellings)),
-        kind=kind,
-        type=kind_type,
-        choices=choices,
-        default=None if value is None else str(value),
-        place=f"{path.name}:{statement.lineno}",
-    )
-
-
-def annotation_kind(node: ast.expr | None) -> tuple[str | None, str, tuple[str, ...]]:
-    """(kind, type, choices) of an annotated setting, Optional apart; kind None for a ClassVar."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        try:
-            node = ast.parse(node.value, mode="eval").body
-        except SyntaxError:
-            return VALUE, "", ()
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        sides = [side for side in (node.left, node.right) if constant(side) is not None or not _is_none(side)]
-        return annotation_kind(sides[0]) if len(sides) == 1 else (VALUE, "", ())
-    if isinstance(node, ast.Subscript):
-        outer = call_name(node.value)
-        if outer in ("Optional", "Final", "Annotated"):
-            inner = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-            return annotation_kind(inner)
-        if outer == "ClassVar":
-            return None, "", ()
-        if outer == "Literal":
-            values = texts(node.slice, {}) or (str(constant(node.slice)),)
-            return VALUE, "", values
-        if outer == "Union" and isinstance(node.slice, ast.Tuple):
-            sides = [side for side in node.slice.elts if not _is_none(side)]
-            return annotation_kind(sides[0]) if len(sides) == 1 else (VALUE, "", ())
-        if outer.lower() in ("list", "tuple", "sequence"):
-            inner = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-            return LIST, _TYPES.get(call_name(inner), ""), ()
-    name = call_name(node) if node is not None else ""
-    if name == "ClassVar":
-        return None, "", ()
-    if name == "bool":
-        return OPTIONAL_BOOL, "bool", ()
-    return VALUE, _TYPES.get(name, ""), ()
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    found = parser_calls(sources)
+    if not found or not reads_the_line(sources):
+        return [], bool(found)
+    per_call = [
+        [flag for name in call.classes for flag in class_flags(name.rpartition(".")[2], classes, call.source[0])]
+        for call in found
+    ]
+    return accepted(per_call, any_of=hands_on_the_rest(sources)), True
 
 
 # click and absl

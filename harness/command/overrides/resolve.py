@@ -12,7 +12,7 @@ from harness.command.interpreter import child_environment
 from harness.command.model import Finding, TrainingCommand
 from harness.command.overrides import config_file, hydra, lightning_cli
 from harness.command.overrides.arguments import Change, active_subcommand, new_position, positions, set_flag
-from harness.command.overrides.conflicts import conflicts
+from harness.command.overrides.conflicts import conflicts, is_deepspeed
 from harness.command.overrides.document import Document, EditError, dotted
 from harness.command.overrides.help_command import help_argv, help_commands
 from harness.command.overrides.help_text import parse_help, run_help
@@ -151,11 +151,13 @@ class _Session:
         if any(normal(request.key).startswith(f"{name}.") for name in self.program.config_flags):
             return self._as_flag(request, value, Flag(names=(f"--{request.key}",), place="an absl config flag"))
         flags = self._flags()
-        if (flag := flag_for(request.key, flags, other_names=False)) is not None:
+        flag = flag_for(request.key, flags, other_names=False)
+        if flag is not None and not self._stands_in_config(flag):
             return self._as_flag(request, value, flag)
         if (placed := self._in_config(request, value, exact=True)) is not None:
             return placed
-        if (flag := flag_for(request.key, flags, other_names=True)) is not None:
+        flag = flag_for(request.key, flags, other_names=True)
+        if flag is not None and not self._stands_in_config(flag):
             return self._as_flag(request, value, flag)
         if (placed := self._in_config(request, value, exact=False)) is not None:
             return placed
@@ -187,6 +189,16 @@ class _Session:
         """An adapter's table is of use where its trainer's own parser reads the command line."""
         program = self.program
         return not program.read or program.from_dataclasses or program.lightning
+
+    def _stands_in_config(self, flag: Flag) -> bool:
+        """Whether a setting of the trainer, one among hundreds that are flags, is given by the config file alone."""
+        if flag not in self.table.flags or positions(self.words, flag):
+            return False
+        return any(
+            config_file.exact_paths(document, name)
+            for config, document in self._documents() if not is_deepspeed(config, document)
+            for name in flag.names
+        )
 
     def _as_flag(self, request: OverrideRequest, value: Typed, flag: Flag) -> Override:
         self._not_overruled(flag)
