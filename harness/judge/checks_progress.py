@@ -27,6 +27,8 @@ def check_exit(seen: Observation) -> Check:
                       f"the run was stopped at --run-timeout {record.spec.run_timeout_s:g} s")
     if stop in ("cancelled", "owner-lost"):
         return failed(name, Reason.CANCELLED, expected, observed, f"stopped before its end: {stop}")
+    if was_stopped(seen) == "stop-on":
+        return failed(name, Reason.STOPPED_ON_ANOMALY, expected, observed, "an anomaly that --stop-on names ended it")
     if was_stopped(seen) in ("cap", "early-stop"):
         wanted, why = "0, 1, 130, 143, SIGTERM or SIGINT after the harness's stop", f"stopped by the harness: {stop}"
         if code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS:

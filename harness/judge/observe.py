@@ -391,7 +391,7 @@ def _weights(record: RunRecord) -> WeightsSeen:
 def was_stopped(seen: Observation) -> str | None:
     """Why the harness ended the run; None where it ended by itself, if only just before it was to be stopped."""
     reason = seen.record.fact("attempt-ended", "stop_reason")
-    unsent = reason in ("cap", "early-stop") and seen.record.last("signal-sent") is None
+    unsent = reason in ("cap", "early-stop", "stop-on") and seen.record.last("signal-sent") is None
     return None if not reason or unsent else str(reason)
 
 

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import json
 import shlex
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.judge.anomalies import anomalies_of
+from harness.judge.babysit import finding_of, was_watched, write_watch
+from harness.judge.fields import (
+    best_checkpoint,
+    common_fields,
+    completed_steps,
+    final_metrics,
+    iso_time,
+    last_value,
+    run_seconds,
+)
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
-from harness.judge.reach import furthest_step, matching_count, probe_counts
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
 from harness.record.reasons import REASONS
 from harness.record.run_record import RunRecord, open_record
 from harness.record.schemas import validate_artifact
-from harness.record.vocabulary import CheckStatus, Decision, TerminalState
-
-SCHEMA_VERSION = "1.0"
+from harness.record.vocabulary import CheckStatus, TerminalState
 
 
 def write_report(out_dir: Path) -> dict[str, Any]:
-    """Judge the out-dir and write its train-model.json. RecordError when there is no run in it."""
+    """Judge the out-dir and write what it amounts to: babysit-training.json where something was watched, and
+    train-model.json, which is given back. RecordError when there is no run in it."""
     report = build_report(out_dir)
     write_json(out_dir / outdir.REPORT, report)
+    write_watch(out_dir)
     return report
 
 
@@ -41,45 +50,28 @@ def build_report(out_dir: Path) -> dict[str, Any]:
 
 
 def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
-    spec = record.spec
     duration = record.fact("attempt-ended", "seconds") or 0.0
     completed = completed_steps(seen)
-    epochs = _last_value(seen, ("epoch", "train/epoch"))
+    epochs = last_value(seen, ("epoch", "train/epoch"))
     checkpoints = _checkpoints(record)
     return {
-        "schema_version": SCHEMA_VERSION,
+        **common_fields(record, verdict),
         "skill_name": "train-model",
-        "run_id": spec.run_id,
-        "timestamp": _iso(record.entries[-1]["time"] if record.entries else None),
-        "duration_seconds": _run_seconds(record),
-        "decision": verdict.decision.value,
-        "confidence": verdict.confidence.value,
         "summary": summary_line(verdict, completed, seen.target),
-        "findings": _findings(record, verdict),
-        "next_commands": _next_commands(record, verdict),
+        "findings": _findings(record, verdict, seen),
         "train_cmd": _executed(record),
         "hyperparameters": _hyperparameters(record),
         "early_stopping": _early_stopping(record, verdict),
         "terminal_state": verdict.terminal_state.value,
         "total_steps": completed,
         "total_epochs": epochs,
-        "final_metrics": _final_metrics(seen),
-        "best_checkpoint": _best_checkpoint(record),
+        "final_metrics": final_metrics(seen),
+        "best_checkpoint": best_checkpoint(record),
         "all_checkpoints": checkpoints,
         "training_duration_seconds": duration,
-        "babysit_training_ref": None,
+        "babysit_training_ref": outdir.WATCH_REPORT if was_watched(record) else None,
         "evidence": _evidence(record, verdict, seen),
     }
-
-
-def completed_steps(seen: Observation) -> int | None:
-    """Completed trainer steps by the furthest source; the probe's count where it goes on from that or stands alone."""
-    furthest, match = furthest_step(seen), matching_count(seen)
-    if seen.target is not None and seen.target in probe_counts(seen):
-        match = max(match or 0, seen.target)
-    if furthest is None and match is None:
-        return seen.probe.steps or None
-    return max(furthest or 0, match or 0)
 
 
 def summary_line(verdict: Verdict, completed: int | None, target: int | None) -> str:
@@ -90,7 +82,7 @@ def summary_line(verdict: Verdict, completed: int | None, target: int | None) ->
         f"; {codes}" if codes else "")
 
 
-def _findings(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
+def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for gate in verdict.gates:
         for check in gate.checks:
@@ -104,6 +96,7 @@ def _findings(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
                                f"{check.why}",
                 "fix": REASONS[check.reason].remedy,
             })
+    found += [finding_of(anomaly) for anomaly in anomalies_of(seen)]
     lost = [str(entry.get("message")) for entry in record.every("evidence-lost")]
     for problem in (*record.problems, *lost, *_source_problems(record)):
         found.append({"severity": "low", "title": "an artifact or source is damaged", "description": problem,
@@ -123,15 +116,6 @@ def _source_problems(record: RunRecord) -> list[str]:
     sources = record.fact("sources", "sources", []) or []
     return [str(problem.get("message", problem)) if isinstance(problem, dict) else str(problem)
             for source in sources for problem in source.get("problems", [])]
-
-
-def _next_commands(record: RunRecord, verdict: Verdict) -> list[str]:
-    here = shlex.quote(str(record.out_dir))
-    if verdict.decision is Decision.GO:
-        return [f"python -m harness verify {here}"]
-    commands = [f"tail -n 50 {shlex.quote(str(record.out_dir / outdir.TRAIN_LOG))}"] if (
-        record.out_dir / outdir.TRAIN_LOG).exists() else []
-    return [*commands, f"python -m harness verify {here}"]
 
 
 def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
@@ -223,7 +207,7 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
         "updates_executed": executed,
         "updates_effective": None if effective is None or executed is None else min(effective, executed),
         "updates_skipped": probe.scaler_skips if probe.torch_seen else None,
-        "epochs": _last_value(seen, ("epoch", "train/epoch")),
+        "epochs": last_value(seen, ("epoch", "train/epoch")),
         "metrics": [
             {"tag": tag.tag, "run": tag.run, "points": tag.fresh_points, "first_step": tag.first_step,
              "last_step": tag.last_step, "last_value": tag.last_value, "min": tag.min_finite, "max": tag.max_finite,
@@ -239,7 +223,7 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
 
 def _gate(gate: Gate) -> dict[str, Any]:
     return {"name": gate.name, "required": gate.required, "status": gate.status.value, "rationale": gate.rationale,
-            "started_at": _iso(gate.started_at) if gate.started_at else None, "duration_seconds": gate.duration_s,
+            "started_at": iso_time(gate.started_at) if gate.started_at else None, "duration_seconds": gate.duration_s,
             "checks": [check.to_json() for check in gate.checks]}
 
 
@@ -249,8 +233,8 @@ def _attempts(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
     for entry in record.every("attempt-started"):
         end = ends.get(entry.get("attempt"), {})
         attempts.append({
-            "index": entry.get("attempt"), "started_at": _iso(entry.get("launched_at")),
-            "ended_at": _iso(end.get("ended_at")), "exit_code": end.get("exit_code"), "signal": end.get("signal"),
+            "index": entry.get("attempt"), "started_at": iso_time(entry.get("launched_at")),
+            "ended_at": iso_time(end.get("ended_at")), "exit_code": end.get("exit_code"), "signal": end.get("signal"),
             "terminal_state": verdict.terminal_state.value, "cause": end.get("stop_reason"),
             "resumed_from_step": end.get("resumed_from"), "reason": "first",
         })
@@ -263,40 +247,11 @@ def _checkpoints(record: RunRecord) -> list[dict[str, Any]]:
             for item in facts.get("checkpoints", [])]
 
 
-def _final_metrics(seen: Observation) -> dict[str, float | None]:
-    """Last values by tag; where a tag stands in several run directories, that of the one with most points."""
-    final: dict[str, float | None] = {}
-    for tag in sorted(seen.tags, key=lambda tag: tag.fresh_points):
-        if tag.fresh_points:
-            final[tag.tag] = tag.last_value
-    return dict(sorted(final.items()))
-
-
-def _best_checkpoint(record: RunRecord) -> str | None:
-    """The most recent whole one."""
-    latest = (record.fact("checkpoints", "facts", {}) or {}).get("latest")
-    return None if latest is None else outdir.relative(record.spec.out_dir, latest)
-
-
-def _last_value(seen: Observation, names: tuple[str, ...]) -> float | None:
-    return next((tag.last_value for tag in seen.tags if tag.tag in names and tag.fresh_points), None)
-
-
 def _wall_added(record: RunRecord) -> float | None:
     """Seconds of the supervisor's run beside the trainer's own: preflight, drain, the last look at every source."""
     trained = record.fact("attempt-ended", "seconds")
     if trained is None or record.last("run-finished") is None:
         return None
-    return round(max(0.0, _run_seconds(record) - float(trained)), 3)
-
-
-def _run_seconds(record: RunRecord) -> float:
-    return float(record.entries[-1]["time"] - record.entries[0]["time"]) if record.entries else 0.0
-
-
-def _iso(moment: float | None) -> str | None:
-    if moment is None:
-        return None
-    return datetime.fromtimestamp(moment, tz=timezone.utc).isoformat(timespec="milliseconds")
+    return round(max(0.0, run_seconds(record) - float(trained)), 3)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.judge.babysit import write_watch
 from harness.judge.report import build_report, write_report
 from harness.record import outdir
 from harness.record.files import open_regular, read_json
@@ -40,10 +42,18 @@ def verify(out_dir: Path) -> dict[str, Any]:
     path = out_dir / outdir.REPORT
     if path.exists():
         disagreements, state = _against_report(path, fresh), "read"
+        _make_watch(out_dir)
     else:
         disagreements, state = [], _made(out_dir)
     moved, gone = _against_sources(out_dir)
     return _document(out_dir, fresh, state, disagreements + moved, gone)
+
+
+def _make_watch(out_dir: Path) -> None:
+    """babysit-training.json where it is missing; one that is there stays as it is."""
+    if not (out_dir / outdir.WATCH_REPORT).exists():
+        with contextlib.suppress(OSError):
+            write_watch(out_dir)
 
 
 def _made(out_dir: Path) -> str:

@@ -49,6 +49,16 @@ SHAPES: Mapping[str, Any] = {
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
     }},
     "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},
+    "anomaly": {
+        "anomaly!": int, "type!": TEXT, "severity!": TEXT, "step": int, "description!": TEXT, "action_taken!": TEXT,
+        "state!": TEXT, "ended_step": int, "why": TEXT,
+    },
+    "anomalies-unlisted": {"counts": dict},
+    "incident": {
+        "metric!": TEXT, "step": int, "rank": int, "writer": TEXT,
+        "last_points": {"loss": [list], "grad_norm": [list], "lr": [list]},
+    },
+    "attached": {"target": TEXT, "target_type": TEXT},
     "effective-values": {"values": dict},
     "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int},
 }

@@ -19,6 +19,7 @@ TRAIN_LOG = "train.log"
 JOURNAL = "journal.jsonl"
 METRICS_DB = "metrics.db"
 REPORT = "train-model.json"
+WATCH_REPORT = "babysit-training.json"
 PROGRESS = "progress.log"
 PROBE_DIR = "probe"
 METRICS_DIR = "metric-events"
@@ -27,7 +28,7 @@ LEASE = ".lease"
 
 _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
-    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, "babysit-training.json", "check-failed-run.json",
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, WATCH_REPORT, "check-failed-run.json",
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
 _PROBE_NAMES = re.compile(r"\..*|.*\.json|loaded|problems\.log")

@@ -62,6 +62,8 @@ class Reason(str, Enum):
     SOURCES_DISAGREE = "sources-disagree"
     EARLY_STOP_METRIC_MISSING = "early-stop-metric-missing"
     NEVER_IMPROVED = "never-improved"
+    STOPPED_ON_ANOMALY = "stopped-on-anomaly"
+    UNRESOLVED_ANOMALY = "unresolved-anomaly"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
@@ -174,6 +176,12 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.NEVER_IMPROVED: _reason(
         _U, "the run was stopped early and its first evaluation was the best one",
         "look at the learning rate and the data; evaluate before training to tell whether anything was learnt"),
+    Reason.STOPPED_ON_ANOMALY: _reason(
+        _B, "an anomaly that --stop-on names stopped the run",
+        "see the anomaly in babysit-training.json; leave --stop-on out to let such a run go on"),
+    Reason.UNRESOLVED_ANOMALY: _reason(
+        _U, "something that the watch saw go gravely wrong was not seen to be over at the end",
+        "see the anomaly in babysit-training.json; run again when its cause is mended"),
     Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
         _B, "the trainer used another value than an override asked for",
         "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),

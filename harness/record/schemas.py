@@ -9,7 +9,10 @@ from typing import Any
 
 from harness.errors import RecordError
 
-SCHEMAS = {"train-model.json": "train-model.schema.json"}
+SCHEMAS = {
+    "train-model.json": "train-model.schema.json",
+    "babysit-training.json": "babysit-training.schema.json",
+}
 """Artifact name -> file in harness.references.schemas."""
 
 

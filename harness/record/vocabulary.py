@@ -70,6 +70,31 @@ class Severity(str, Enum):
     LOW = "low"
 
 
+class AnomalyType(str, Enum):
+    """What can go wrong while a run goes on; references/anomalies.md holds the rule of each."""
+
+    NAN_INF = "nan-inf"
+    OOM = "oom"
+    DIVERGENCE = "divergence"
+    STALLED = "stalled"
+    CRASH = "crash"
+    CHECKPOINT_FAILURE = "checkpoint-failure"
+    SLOW_THROUGHPUT = "slow-throughput"
+    GRADIENT_EXPLOSION = "gradient-explosion"
+
+
+class TargetType(str, Enum):
+    """What was watched."""
+
+    LOCAL_LOG = "local-log"
+    REMOTE_LOG = "remote-log"
+    PID = "pid"
+    VERTEX_PIPELINE = "vertex-pipeline"
+    VERTEX_TRAINING = "vertex-training"
+    WANDB = "wandb"
+    MLFLOW = "mlflow"
+
+
 class ReasonKind(str, Enum):
     """What a reason says about the run."""
 
@@ -105,5 +130,5 @@ class WitnessKind(str, Enum):
 
 def documented_enums() -> tuple[type[Enum], ...]:
     """Enums that references/vocabulary.md lists, in page order."""
-    return (Decision, Confidence, Outcome, TerminalState, GateStatus, CheckStatus, Severity, ReasonKind,
-            Phase, Standing, WitnessKind)
+    return (Decision, Confidence, Outcome, TerminalState, GateStatus, CheckStatus, Severity, AnomalyType,
+            TargetType, ReasonKind, Phase, Standing, WitnessKind)
