@@ -104,6 +104,7 @@ class ArenoAdapter:
             name=self.name,
             reason=reason,
             step_base=0,
+            reads_output=False,
             counts_updates_by="metric-rows",
             executed_tags=(r"^train/",),
             loss_tags=tuple(f"^train/{loss}$" for loss in algorithm.losses),

@@ -67,6 +67,10 @@ class FrameworkFacts:
     """What to give the program so that it logs within its target, for example `--logging_steps 1`."""
     metric_roots: tuple[str, ...] = ()
     """Directories that the run writes metric files to, absolute."""
+    reads_output: bool = True
+    """Whether what it prints is a metric source, the last resort, and a tracker may be one."""
+    prints_what_it_logs: bool = False
+    """Whether the values of its printed rows are those that it logs, so that both must agree."""
     checkpoint_roots: tuple[str, ...] = ()
     """Directories that the run saves to, absolute."""
     checkpoint_asked: bool = False

@@ -128,6 +128,7 @@ class TransformersAdapter:
             eval_tags=EVAL_TAGS,
             summary_tags=SUMMARY_TAGS,
             total_steps_tags=(),
+            prints_what_it_logs=True,
             masks_nonfinite=not settings.get("logging_nan_inf_filter", True).off,
             logging_hint="--logging_steps 1 --report_to tensorboard"
             if self._takes_flags(command, settings)

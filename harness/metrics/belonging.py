@@ -118,8 +118,8 @@ class Belonging:
         """The points of a file count no longer."""
         tracked.take_away()
         self._changed()
-        if tracked.source is not None:
-            self._store.set_standing(tracked.source, Standing.FOREIGN, only=Standing.FRESH)
+        for source in tracked.sources.values():
+            self._store.set_standing(source, Standing.FOREIGN, only=Standing.FRESH)
 
     # -- by what is known of the others
 
@@ -163,9 +163,10 @@ class Belonging:
     def set_aside(self, every: Sequence[Tracked]) -> None:
         """Where some points are the run's own for certain, those of unknown writers do not count."""
         own = [t for t in every if t.ownership == "own" and t.points[Standing.FRESH]]
-        sources = {tracked.source for tracked in own}
+        sources = {source for tracked in own for source in tracked.sources.values()}
         for tracked in every if own else ():
-            if tracked.ownership == "unknown" and tracked.points[Standing.FRESH] and tracked.source not in sources:
+            is_apart = sources.isdisjoint(tracked.sources.values())
+            if tracked.ownership == "unknown" and tracked.points[Standing.FRESH] and is_apart:
                 self._take_away(tracked)
                 tracked.set_aside = "its writer is unknown, and other files are the run's own"
 

@@ -19,19 +19,25 @@ from harness.metrics.belonging import Belonging
 from harness.metrics.csv import CsvReader
 from harness.metrics.discovery import Candidate, Found, kind_of, walk
 from harness.metrics.jsonl import JsonlReader
-from harness.metrics.model import RestartMarker, SourceProblem
+from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader, is_database, metrics_directory
+from harness.metrics.model import Part, RestartMarker, SourceProblem
 from harness.metrics.naming import RunNames, phase_rule
 from harness.metrics.ownership import Ownership
 from harness.metrics.stock import LOOKS, STATE, Stock
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.tracked import CLOCK_SLACK_S, Latest, Reader, SourceFact, Tracked, last_values
 from harness.metrics.trainer_state import History, TrainerStateReader, output_directory
+from harness.metrics.wandb import WandbReader
 from harness.record.store import MetricStore
 from harness.record.vocabulary import Standing
 
 __all__ = ["CLOCK_SLACK_S", "Latest", "MetricCollector", "SourceFact", "phase_rule"]
 _WALK_GAP_S = 1.0
 _WALK_COST_FACTOR = 200
+_READERS: dict[str, Callable[..., Reader]] = {
+    "tensorboard": TensorBoardReader, "jsonl": JsonlReader, "csv": CsvReader, "wandb": WandbReader,
+    "mlflow": MlflowReader,
+}
 _MAX_RESTARTS = 100
 """So often a file that is rewritten is read again from its start."""
 
@@ -247,7 +253,7 @@ class MetricCollector:
 
     def _track(self, root: Path, path: str, kind: str, first_offset: int) -> Tracked:
         file = Path(path)
-        folder = output_directory(file) if kind == STATE else file.parent
+        folder = _folder(file, kind)
         tracked = self._tracked[path] = Tracked(
             place=self._belonging.place(root, file, folder),
             reader=self._reader(file, kind, first_offset),
@@ -258,9 +264,9 @@ class MetricCollector:
     def _reader(self, path: Path, kind: str, first_offset: int) -> Reader:
         if kind == STATE:
             return TrainerStateReader(path, history=self._history(output_directory(path)))
-        if kind == "csv":
-            return CsvReader(path, first_offset=first_offset)
-        return (TensorBoardReader if kind == "tensorboard" else JsonlReader)(path, first_offset=first_offset)
+        if kind == "mlflow" and is_database(path):
+            return MlflowDatabaseReader(path, first_offset=first_offset)
+        return _READERS[kind](path, first_offset=first_offset)
 
     def _may_restart(self, path: str) -> bool:
         """Whether the file was not rewritten too often to follow."""
@@ -277,6 +283,9 @@ class MetricCollector:
     def _read(self, tracked: Tracked, now: float, launched_at: float, *, final: bool) -> int:
         count = 0
         for item in tracked.reader.poll(final=final):
+            if isinstance(item, Part):
+                tracked.part = item.name
+                continue
             source = self._register(tracked)
             if isinstance(item, RestartMarker):
                 self.store.add_purge(source, item.step)
@@ -289,21 +298,22 @@ class MetricCollector:
                     self._reads += 1
                     self._latest = None
                     tracked.note(part, self._reads)
-        if tracked.source is None and tracked.reader.bytes_read:
+        if not tracked.sources and tracked.reader.bytes_read:
             self._register(tracked)
         return count
 
     def _register(self, tracked: Tracked) -> int:
-        reader = tracked.reader
-        if tracked.source is None and reader.kind == STATE:
-            tracked.source = self._state_sources.get(output_directory(reader.path))
-        if tracked.source is None:
+        reader, part = tracked.reader, tracked.part
+        known = self._state_sources.get(output_directory(reader.path)) if reader.kind == STATE else None
+        if part not in tracked.sources and known is not None:
+            tracked.sources[part] = known
+        if part not in tracked.sources:
             name = tracked.named_writer
             writer = f"{name.host}.{name.pid}" if name and name.pid is not None else reader.path.name
-            tracked.source = self.store.add_source(
+            tracked.sources[part] = self.store.add_source(
                 kind=reader.kind,
                 path=str(reader.path),
-                run=tracked.run,
+                run=tracked.part_run,
                 node=name.host if name else "",
                 writer=writer,
                 attempt=self.attempt,
@@ -311,8 +321,8 @@ class MetricCollector:
                 opened_at=reader.opened_at,
             )
             if reader.kind == STATE:
-                self._state_sources[output_directory(reader.path)] = tracked.source
-        return tracked.source
+                self._state_sources[output_directory(reader.path)] = tracked.sources[part]
+        return tracked.sources[part]
 
     def _follow(self, path: Path) -> None:
         """An event file that the run holds open: the run made it, so all of it counts (old events are still
@@ -331,3 +341,11 @@ class MetricCollector:
             for tracked in self._every()
         ]
         return sorted(facts, key=lambda fact: (fact.path, fact.first_offset))
+
+
+def _folder(path: Path, kind: str) -> Path:
+    """The directory that a file tells of, which may be above its own."""
+    if kind == STATE:
+        return output_directory(path)
+    place = metrics_directory(path.parent) if kind == "mlflow" else None
+    return place.parent if place is not None else path.parent

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.metrics.collector import MetricCollector
-from harness.metrics.discovery import kind_of
+from harness.metrics.discovery import kind_of_file
 from harness.metrics.jsonl import looks_like_metrics
 from harness.metrics.model import RestartMarker, SourceProblem
 from harness.metrics.stdout import StdoutReader, looks_like_output
@@ -108,7 +108,7 @@ def open_metrics(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
 
 def _is_output(path: Path) -> bool:
     """Whether a file is a trainer's output: nothing in its name promises another kind of source."""
-    if kind_of(path.name) is not None or not looks_like_output(path):
+    if kind_of_file(path) != "jsonl" or path.suffix.lower() == ".jsonl" or not looks_like_output(path):
         return False
     return path.suffix.lower() in OUTPUT_SUFFIXES or not looks_like_metrics(path)
 

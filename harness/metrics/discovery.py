@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.metrics import mlflow
+
 MAX_DEPTH = 8
 MAX_ENTRIES = 50_000
 TAIL_BYTES = 64
-_SKIPPED_DIRECTORIES = frozenset({".git", "__pycache__", "node_modules", ".venv"})
+_SKIPPED_DIRECTORIES = frozenset({".git", "__pycache__", "node_modules", ".venv", "latest-run"})
+"""`latest-run`: W&B's link to a directory beside it."""
 _NOT_METRICS = ("rollout_samples",)
 _NOT_METRICS_NAMES = frozenset({"journal.jsonl"})
 
@@ -45,9 +48,21 @@ def kind_of(name: str) -> str | None:
         return "trainer_state"
     if name.endswith(".csv"):
         return "csv"
+    if name.startswith("run-") and name.endswith(".wandb"):
+        return "wandb"
+    if name == mlflow.DATABASE_NAME:
+        return "mlflow"
     if name.endswith(".jsonl") and name not in _NOT_METRICS_NAMES and not name.startswith(_NOT_METRICS):
         return "jsonl"
     return None
+
+
+def kind_of_file(path: Path) -> str:
+    """The kind of a file that was named itself, by its content and place where its name promises nothing."""
+    kind = kind_of(path.name)
+    if kind is None and (mlflow.metrics_directory(path.parent) or mlflow.holds_metrics(path)):
+        return "mlflow"
+    return kind or "jsonl"
 
 
 def walk(root: Path, folders: set[str] | None = None) -> Iterator[Found | str]:
@@ -57,12 +72,12 @@ def walk(root: Path, folders: set[str] | None = None) -> Iterator[Found | str]:
     """
     left = MAX_ENTRIES
     visited: set[tuple[int, int]] = set()
-    stack = [(str(root), 0)]
+    stack = [(str(root), 0, mlflow.metrics_directory(root) is not None)]
     if root.is_file():
-        yield from _file(str(root), kind_of(root.name) or "jsonl")
+        yield from _file(str(root), kind_of_file(root))
         return
     while stack:
-        folder, depth = stack.pop()
+        folder, depth, is_mlflow = stack.pop()
         try:
             status = os.stat(folder)  # noqa: PTH116
             if (status.st_dev, status.st_ino) in visited:
@@ -84,10 +99,15 @@ def walk(root: Path, folders: set[str] | None = None) -> Iterator[Found | str]:
                 return
             if _is_directory(entry):
                 if entry.name not in _SKIPPED_DIRECTORIES and depth < MAX_DEPTH:
-                    deeper.append((entry.path, depth + 1))
-            elif (kind := kind_of(entry.name)) is not None:
+                    inside = is_mlflow or _is_mlflow(entry)
+                    deeper.append((entry.path, depth + 1, inside))
+            elif (kind := "mlflow" if is_mlflow else kind_of(entry.name)) is not None:
                 yield from _file(entry.path, kind)
         stack += reversed(deeper)
+
+
+def _is_mlflow(entry: os.DirEntry[str]) -> bool:
+    return entry.name == mlflow.METRICS_DIRECTORY and mlflow.is_metrics_directory(Path(entry.path))
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
@@ -104,14 +124,22 @@ def _file(path: str, kind: str) -> Iterator[Found]:
     except OSError:
         return
     if status.st_mode & 0o170000 == 0o100000:
+        ahead = mlflow.write_ahead_log(Path(path)) if path.endswith(mlflow.DATABASE_NAME) else (0, 0)
         yield Found(
             kind=kind,
             path=path,
-            size=status.st_size,
+            size=status.st_size + ahead[0],
             device=status.st_dev,
             inode=status.st_ino,
-            mtime=status.st_mtime,
+            mtime=max(status.st_mtime, ahead[1] * 1e-9),
         )
+
+
+def end_mark(path: Path, kind: str, end: int) -> bytes:
+    """What tells later whether the bytes before `end` are still there; of a database its last row."""
+    if kind == "mlflow" and mlflow.is_database(path):
+        return str(mlflow.last_row(path)).encode()
+    return read_tail(path, end)
 
 
 def read_tail(path: Path, end: int) -> bytes:

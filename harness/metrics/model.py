@@ -9,13 +9,19 @@ from typing import NamedTuple, Protocol
 
 from harness.record.store import EventColumns
 
-__all__ = ["Counter", "EventColumns", "RestartMarker", "SourceProblem", "SourceReader"]
+__all__ = ["Counter", "EventColumns", "Part", "RestartMarker", "SourceProblem", "SourceReader"]
 
 
 class RestartMarker(NamedTuple):
     """The writer says that it starts again at `step`: what it wrote before at or above it is void."""
 
     step: int
+
+
+class Part(NamedTuple):
+    """What follows belongs to this run of those that one file holds."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +44,8 @@ class SourceProblem:
     """Damage in a source; what was whole before it is kept."""
 
     code: str
-    """"bad-crc", "cut-tail", "not-parsable", "oversized", "unreadable", "vanished", "truncated" (rewritten
-    from an earlier byte) or "replaced" (another file under the same name)."""
+    """"bad-crc", "cut-tail", "not-parsable", "oversized", "unreadable", "vanished", "steps-unknown", "truncated"
+    (rewritten from an earlier byte) or "replaced" (another file under the same name)."""
     path: Path
     offset: int | None
     """Byte offset where it begins."""
@@ -51,7 +57,7 @@ class SourceReader(Protocol):
 
     path: Path
     kind: str
-    """"tensorboard", "jsonl", "csv" or "trainer_state"."""
+    """One of harness.record.merge.KIND_ORDER."""
     first_offset: int
     """Where counting begins: the bytes before it were there before the launch."""
     bytes_read: int
@@ -66,7 +72,7 @@ class SourceReader(Protocol):
         """Digest of the consumed range."""
         ...
 
-    def poll(self, *, final: bool = False) -> Iterator[EventColumns | RestartMarker]:
+    def poll(self, *, final: bool = False) -> Iterator[EventColumns | RestartMarker | Part]:
         """New events in batches of bounded size; never raises for content, see `problems`.
 
         `final`: no more bytes will come, so a last line without its newline counts if it is whole.

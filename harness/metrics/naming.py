@@ -28,9 +28,13 @@ def phase_rule(
     return phase_of
 
 
+TRACKERS = frozenset({"wandb", "mlruns", "mlflow.db"})
+"""Roots that lie beside the trainer's own; they never take the name without a prefix."""
+
+
 class RunNames:
     """Names of runs: the directory below its root. The first root that has a file gives no prefix, further ones
-    their name."""
+    and those of trackers their name."""
 
     def __init__(self) -> None:
         self._prefixes: dict[Path, str] = {}
@@ -38,7 +42,9 @@ class RunNames:
     def of(self, root: Path, folder: Path, path: Path, kind: str) -> str:
         """The run of a file; `folder`: the directory it tells of, which may be above its own."""
         if root not in self._prefixes:
-            taken, prefix, number = set(self._prefixes.values()), "" if not self._prefixes else root.name, 1
+            taken, prefix, number = set(self._prefixes.values()), root.name, 1
+            if root.name not in TRACKERS and "" not in taken:
+                prefix = ""
             while prefix in taken:
                 number += 1
                 prefix = f"{root.name}-{number}"

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.metrics.csv import looks_like_csv_metrics
-from harness.metrics.discovery import Candidate, Found, read_tail
+from harness.metrics.discovery import Candidate, Found, end_mark, read_tail
 from harness.metrics.jsonl import looks_like_metrics
+from harness.metrics.mlflow import is_database
 
 STATE = "trainer_state"
 LOOKS = {"jsonl": looks_like_metrics, "csv": looks_like_csv_metrics}
@@ -43,7 +44,7 @@ class Stock:
                 device=item.device,
                 inode=item.inode,
                 mtime=item.mtime,
-                tail=read_tail(Path(item.path), item.size),
+                tail=end_mark(Path(item.path), item.kind, item.size),
             )
             self._files[candidate.path] = candidate
             self._by_identity[candidate.device, candidate.inode] = candidate
@@ -74,6 +75,8 @@ class Stock:
         before = self._files.get(item.path)
         if before is None or (before.device, before.inode) != identity:
             before = self._by_identity.get(identity)
+        if before is not None and item.kind == "mlflow" and is_database(Path(item.path)):
+            return int(before.tail)  # rows, not bytes
         if (
             before is None
             or item.size < before.size

@@ -9,15 +9,19 @@ from typing import Any
 
 from harness.metrics.csv import CsvReader
 from harness.metrics.jsonl import JsonlReader
+from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader
 from harness.metrics.model import Counter, EventColumns, SourceProblem
 from harness.metrics.ownership import Holder, NamedWriter, writer_in_name
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.trainer_state import TrainerStateReader
+from harness.metrics.wandb import WandbReader
 from harness.record.vocabulary import Standing
 
 CLOCK_SLACK_S = 600.0
 """An event may be this much older than the launch: clocks of two machines differ by minutes."""
-Reader = TensorBoardReader | JsonlReader | CsvReader | TrainerStateReader
+Reader = (
+    TensorBoardReader | JsonlReader | CsvReader | WandbReader | MlflowReader | MlflowDatabaseReader | TrainerStateReader
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,10 @@ class Tracked:
     place: Place
     is_early: bool = False
     """Whether it changed between the inventory and the launch."""
-    source: int | None = None
+    part: str = ""
+    """The run within the file that is read at the moment."""
+    sources: dict[str, int] = field(default_factory=dict)
+    """{part: its number in the store}."""
     ownership: str = ""
     """Where nothing is said: "own" for its place, else "unknown"."""
     holder: Holder | None = None
@@ -108,6 +115,11 @@ class Tracked:
 
     def __post_init__(self) -> None:
         self.ownership = self.ownership or ("own" if self.place.certain else "unknown")
+
+    @property
+    def part_run(self) -> str:
+        """The run that is read at the moment."""
+        return "/".join(name for name in (self.run, self.part) if name)
 
     @property
     def is_unseen(self) -> bool:
@@ -144,7 +156,7 @@ class Tracked:
             self.last_wall_time = max(wall, self.last_wall_time or 0.0)
         for tag, index in dict(zip(columns.tag, range(len(columns.tag)), strict=True)).items():
             latest = Latest(columns.step[index], columns.value[index], columns.wall_time[index], path, "")
-            self.values[self.run, columns.tags[tag]] = number, latest
+            self.values[self.part_run, columns.tags[tag]] = number, latest
 
     def take_away(self) -> None:
         """Its points count no longer."""

@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-KIND_ORDER = ("tensorboard", "jsonl", "csv", "trainer_state")
+KIND_ORDER = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "trainer_state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

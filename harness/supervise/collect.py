@@ -14,6 +14,7 @@ from harness.checkpoints.inspect import CheckpointSeen, inspect_run
 from harness.checkpoints.inventory import take_snapshot
 from harness.errors import RecordError
 from harness.frameworks.registry import effective_values
+from harness.frameworks.trackers import TRACKER_NAMES
 from harness.launch.local import LocalLauncher
 from harness.metrics.collector import Latest, MetricCollector
 from harness.probe.reader import read_probe
@@ -26,7 +27,7 @@ from harness.supervise.preflight import Plan
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import UsageMeter
 
-SHARED_DEFAULTS = ("runs", "logs", "lightning_logs", "tb_logs", "outputs", ".")
+SHARED_DEFAULTS = ("runs", "logs", "lightning_logs", "tb_logs", "outputs", ".", *TRACKER_NAMES)
 """Directories below the working directory that every run of every program may write to when nobody says where."""
 CLOCK_ROUNDING_S = 2.0
 """File systems round times; what is older than this before the launch is not of the run."""

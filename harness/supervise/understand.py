@@ -19,6 +19,7 @@ from harness.command.validate import validate
 from harness.frameworks.base import FrameworkAdapter, FrameworkFacts, Preparation
 from harness.frameworks.flags import flag_table
 from harness.frameworks.registry import detect
+from harness.frameworks.trackers import with_trackers
 from harness.record.redaction import Redactor
 from harness.spec import RunSpec
 
@@ -67,7 +68,8 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
                 *validate(command, spec.workdir, environ))
     return Understanding(
         command=completed, framework=adapter.name, framework_reason=reason,
-        facts=adapter.facts(inner_command(completed), spec, reason), preparation=preparation,
+        facts=with_trackers(adapter.facts(inner_command(completed), spec, reason), completed, spec, environ),
+        preparation=preparation,
         overrides=(*result.applied, *additions), findings=tuple(dict.fromkeys(findings)),
         written=tuple(result.files) if result.written else (),
     )
