@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.judge.asserted import is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.reasons import Reason
@@ -17,6 +18,8 @@ def check_command(seen: Observation) -> Check:
         if finding.get("refuses"):
             return failed("command", _reason(finding.get("code")), expected, str(entry.get("text")),
                           str(finding.get("message")))
+    if is_launch_asserted(seen) and not entry.get("argv"):
+        return unproven("command", Reason.COMMAND_UNKNOWN, expected, "none", "nobody said what was run (--train-cmd)")
     return passed("command", expected, str(entry.get("text")))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.judge.asserted import is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.reasons import Reason
@@ -14,7 +15,9 @@ def check_environment(seen: Observation) -> Check:
     if not environment and any(item.get("refuses") for item in seen.record.fact("command", "findings", []) or []):
         return not_applicable("environment", "the command was refused before the environment was recorded")
     if not environment:
-        return unproven("environment", Reason.ENV_UNRECORDED, expected, "none", "no environment record")
+        why = "the run was made by others, on a machine that was not looked at" if is_launch_asserted(seen) else (
+            "no environment record")
+        return unproven("environment", Reason.ENV_UNRECORDED, expected, "none", why)
     missing = [key for key in ("host", "os", "python", "packages") if not environment.get(key)]
     if missing:
         return unproven("environment", Reason.ENV_UNRECORDED, expected, f"without {', '.join(missing)}",

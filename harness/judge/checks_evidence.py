@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from harness.judge.asserted import fresh_as_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
@@ -58,6 +59,9 @@ def check_grad_norm_finite(seen: Observation) -> Check:
         step, value = _first_nonfinite(seen, tag)
         ends_finite = tag.last_value is not None and math.isfinite(tag.last_value)
         observed = f"{tag.tag}={value} at step {step}, {tag.nonfinite} in all, {seen.probe.scaler_skips} skip(s)"
+        if ends_finite and is_launch_asserted(seen) and not seen.probe.loaded:
+            return unproven(name, Reason.FINITENESS_UNPROVEN, expected, observed,
+                            "later ones are finite, and nobody counted the steps that a loss scaler skipped")
         if not ends_finite or tag.nonfinite > seen.probe.scaler_skips:
             return failed(name, Reason.GRAD_NORM_NOT_FINITE, expected, observed,
                           "the run ended on it" if not ends_finite else "no loss scaler skipped that step")
@@ -102,6 +106,8 @@ def check_fresh(seen: Observation) -> Check:
     """Metric points were written by this run, after its launch."""
     name, expected = "fresh", "metric points written by this run"
     fresh = seen.fresh_points
+    if fresh and is_launch_asserted(seen):
+        return fresh_as_asserted(seen, fresh)
     owners = {source.get("ownership") for source in _sources(seen) if source.get("points")}
     if fresh and owners == {"unknown"} and _probe_confirms(seen):
         return passed(name, expected, f"{fresh} points", "the run's own probe counted the steps that they tell")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.judge.asserted import exit_as_asserted, is_exit_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import CounterSeen, Observation, was_stopped
 from harness.judge.reach import is_target_met
@@ -20,6 +21,8 @@ def check_exit(seen: Observation) -> Check:
     ended = record.last("attempt-ended")
     if ended is None:
         return _no_end(seen)
+    if is_exit_asserted(seen):
+        return exit_as_asserted(seen)
     code, signal, stop = ended.get("exit_code"), ended.get("signal"), ended.get("stop_reason")
     observed = f"signal {signal}" if signal else f"exit code {code}"
     if stop == "timeout":
@@ -127,6 +130,8 @@ def _counted(seen: Observation, counter: CounterSeen, name: str, expected: str) 
 def _unseen(seen: Observation) -> str:
     if seen.record.last("attempt-started") and not seen.record.last("run-finished"):
         return "the supervisor was gone before it could collect what the probe and the checkpoints tell"
+    if is_launch_asserted(seen):
+        return "nobody counted applied steps while it ran, and no checkpoint could be compared (--checkpoint-dir)"
     if not seen.probe.asked:
         return "the probe was turned off and no checkpoint could be compared"
     if not seen.probe.loaded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -165,6 +165,8 @@ def observe(record: RunRecord) -> Observation:
     """Sum up one run."""
     raw = record.fact("command", "facts")
     facts = FrameworkFacts.from_json(raw) if isinstance(raw, dict) else None
+    if facts is not None and _rows_are_numbered(record):
+        facts = replace(facts, step_unit="row")
     tags = tuple(record.store.tags()) if record.store else ()
     fresh = tuple(tag for tag in tags if tag.fresh_points > 0)
     rules = facts or FrameworkFacts(name="unknown", reason="")
@@ -185,6 +187,14 @@ def observe(record: RunRecord) -> Observation:
         steps=steps, updates=updates, probe=probe, weights=weights,
         target=target, target_source=source, counter=counter,
     )
+
+
+def _rows_are_numbered(record: RunRecord) -> bool:
+    """Whether every source that holds points numbers its rows, since nothing told their steps."""
+    sources = [one for one in record.fact("sources", "sources", []) or [] if one.get("points")]
+    return bool(sources) and all(
+        any(isinstance(problem, dict) and problem.get("code") == "steps-unknown"
+            for problem in one.get("problems") or []) for one in sources)
 
 
 def _matches(tag: str, patterns: Iterable[str]) -> bool:
@@ -256,10 +266,13 @@ def _target(
         return rules.target_steps, rules.target_source
     if counter is not None and counter.planned is not None:
         return counter.planned, f"announced as max_steps in {counter.source}"
+    printed = record.fact("log-end", "announced_total")
     announced = [tag for tag in tags if _matches(tag.tag, rules.total_steps_tags)]
     for tag in announced:
         if tag.min_finite is not None and tag.min_finite == tag.max_finite and tag.min_finite >= 1:
             return int(tag.min_finite), f"announced as {tag.tag}"
+    if printed:
+        return int(printed), "announced in the log"
     return None, ""
 
 
@@ -404,7 +417,7 @@ def steps_text(seen: Observation, *probed: int) -> str:
     """Where each source puts the last step."""
     parts = []
     if seen.steps.last is not None:
-        unit = "" if counts_steps(seen) else "epoch "
+        unit = f"{seen.facts.step_unit} " if seen.facts is not None and not counts_steps(seen) else ""
         lone = f" and a lone row at {seen.steps.lone_last}" if seen.steps.lone_last is not None else ""
         parts.append(f"metrics at {unit}{seen.steps.completed}{lone}")
     if seen.counter is not None:

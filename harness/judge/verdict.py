@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from harness.judge.asserted import asserted_state, is_exit_asserted
 from harness.judge.checks_progress import OWN_STOP_CODES, OWN_STOP_SIGNALS, check_exit
 from harness.judge.gates import GateSpec, judge_gates
 from harness.judge.model import Gate, ReasonGiven, Verdict
 from harness.judge.observe import Observation, observe, was_stopped
+from harness.judge.reach import check_target_step
 from harness.record.reasons import REASONS, Reason
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import (
@@ -53,6 +55,9 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     if stop in ("cap", "early-stop") and (code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS):
         return (TerminalState.SUCCEEDED if stop == "cap" else TerminalState.EARLY_STOPPED), stop
     succeeded = check_exit(seen).status is not CheckStatus.FAILED
+    if is_exit_asserted(seen):
+        short = check_target_step(seen).status is CheckStatus.FAILED
+        return asserted_state(seen, exit_failed=not succeeded, target_failed=short), stop
     return (TerminalState.SUCCEEDED if succeeded else TerminalState.FAILED), stop
 
 

@@ -41,7 +41,11 @@ SHAPES: Mapping[str, Any] = {
     "launch-failed": {"message": TEXT},
     "stragglers": {"processes": [dict]},
     "sources": {"sources": [SOURCE], "problems": PROBLEMS},
-    "log-end": {"exception": TEXT, "bytes": int, "lost_bytes": int},
+    "log-end": {
+        "exception": TEXT, "bytes": int, "lost_bytes": int, "announced_total": int,
+        "ending": {"kind!": TEXT, "line!": TEXT},
+    },
+    "asserted": {"logs": [TEXT], "exit_code": int, "launched_at": NUMBER, "pid": int, "target": TEXT},
     "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
     "checkpoints": {"facts": {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,

@@ -68,6 +68,12 @@ class Reason(str, Enum):
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
     EVIDENCE_INCOMPLETE = "evidence-incomplete"
+    COMMAND_UNKNOWN = "command-unknown"
+    EXIT_UNKNOWN = "exit-unknown"
+    EXIT_ASSERTED = "exit-asserted"
+    EXCEPTION_IN_LOG = "exception-in-log"
+    LAUNCH_TIME_UNKNOWN = "launch-time-unknown"
+    FRESHNESS_ASSERTED = "freshness-asserted"
 
 
 _B, _U, _I = ReasonKind.BROKEN, ReasonKind.UNPROVEN, ReasonKind.INFRASTRUCTURE
@@ -191,4 +197,19 @@ REASONS: dict[Reason, ReasonSpec] = {
         _U, "saving was asked for and no checkpoint of this run was found", "name the directory with --checkpoint-dir"),
     Reason.EVIDENCE_INCOMPLETE: _reason(
         _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
+    Reason.COMMAND_UNKNOWN: _reason(
+        _U, "the run was made by others, and nobody said by which command", "give --train-cmd CMD"),
+    Reason.EXIT_UNKNOWN: _reason(
+        _U, "the run was made by others, and nobody said how it ended", "give --exit-code N"),
+    Reason.EXIT_ASSERTED: _reason(
+        _U, "the exit code is the user's word",
+        "name the final checkpoint with --checkpoint-dir and --launched-at, or launch the run with --train-cmd"),
+    Reason.EXCEPTION_IN_LOG: _reason(
+        _B, "the log of a run whose exit nobody saw ends with an error, and no target was reached before it",
+        "read the end of train.log; where the run went on after it, give --max-steps N and the metrics that show it"),
+    Reason.LAUNCH_TIME_UNKNOWN: _reason(
+        _U, "the run was made by others, and nobody said when it was launched", "give --launched-at TIME"),
+    Reason.FRESHNESS_ASSERTED: _reason(
+        _U, "that the log and the metrics are of this run is the user's word",
+        "name the final checkpoint with --checkpoint-dir, or launch the run with --train-cmd"),
 }
