@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -283,11 +281,6 @@ def _directory(value: str, here: Path, flag: str) -> Path:
     if not path.is_dir():
         raise ConfigError(f"{flag} {path}: no such directory; give the --out-dir of a run")
     return path
-
-
-def generate_run_id() -> str:
-    """UTC time and 4 random hex digits."""
-    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(2)
 
 
 def demo_command(out_dir: Path, run_id: str, max_steps: int) -> str:

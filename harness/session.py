@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness import options
-from harness.errors import ConfigError, HarnessError
+from harness.errors import HarnessError
+from harness.record.run_id import run_id_or_new
 
 if TYPE_CHECKING:
     from harness.judge.model import Verdict
@@ -66,9 +67,7 @@ class HarnessSession:
         """The request, None without a source. ConfigError for options that cannot be used."""
         if self._request is None:
             values = options.values_of(self.config)
-            self.run_id = self.run_id or values.get("run_id") or options.generate_run_id()
-            if not all(c.isalnum() or c in "-_." for c in self.run_id) or not self.run_id.strip("."):
-                raise ConfigError(f"--run-id {self.run_id}: use letters, digits, '-', '_' and '.'")
+            self.run_id = run_id_or_new(self.run_id or values.get("run_id"))
             self._request = options.resolve(
                 values, invocation_dir=Path(self.config.invocation_params.dir), session=self.token,
                 new_run_id=lambda: self.run_id,

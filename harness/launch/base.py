@@ -43,6 +43,18 @@ class Straggler:
     """Whether it had left the run's process group."""
 
 
+class Watched(Protocol):
+    """What the collection of a run's facts asks of the job itself, whoever started it."""
+
+    def family(self) -> set[int]:
+        """Living processes of the run on this machine."""
+        ...
+
+    def read_output(self, timeout_s: float) -> bytes:
+        """What the job printed since the last call, waiting up to `timeout_s` for the first byte; b"" for nothing."""
+        ...
+
+
 class Launcher(Protocol):
     """One way to run a job. `submit` once, then poll."""
 

@@ -342,7 +342,16 @@ class StdoutParser:
                 self._learn(row, round(steps))
                 self.announced_total = self.announced_total or round(steps)
         yield from self._settle(None, is_final=True)
+        if self._ended_within_an_epoch(row):
+            self.are_steps_guessed = True
         yield from self._emit(row, self._last_train_step or self.last_step or 0)
+
+    def _ended_within_an_epoch(self, row: Row) -> bool:
+        """Whether rows were placed by total and epochs, and the run made less than those: a limit on steps rounds
+        the number of epochs up, so that an epoch has more steps than that gives."""
+        total, epochs = self._facts.get("total"), self._facts.get("epochs")
+        is_blind = not self._progress.is_seen and not self._facts.get("batch") and self._logging_steps is None
+        return bool(is_blind and total and epochs and row.epoch and row.epoch + 2 * row.epoch_slack < epochs - 0.02)
 
     def _emit(self, row: Row, step: int) -> Iterator[tuple[int, Row] | RestartMarker]:
         self.latest.update(row.values)

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -112,6 +113,19 @@ def archive_earlier_run(out_dir: Path) -> Path | None:
     for path in found:
         path.rename(target / path.name)
     return target
+
+
+def refuse_foreign_files(out_dir: Path, given: Iterable[Path] = ()) -> None:
+    """ConfigError where files that no run of this harness wrote bear an artifact's name, or one of `given` does.
+
+    A directory of the user's own, which commands of `python -m harness` write to by default, may hold a train.log.
+    """
+    found = _artifacts(out_dir)
+    foreign = [] if any(path.name == RUN_SPEC for path in found) else found
+    moved = [path for path in found if any(os.path.realpath(path) == os.path.realpath(one) for one in given)]
+    for path in (*foreign, *moved):
+        raise ConfigError(f"--out-dir {out_dir}: {path.name} lies there, whose name an artifact bears; it is not to be "
+                          "moved: give another directory")
 
 
 def _artifacts(out_dir: Path) -> list[Path]:

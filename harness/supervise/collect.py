@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 
 from harness.checkpoints.inspect import CheckpointSeen, inspect_run
+from harness.checkpoints.inventory import Snapshot as SavedBefore
 from harness.checkpoints.inventory import take_snapshot
 from harness.errors import RecordError
 from harness.frameworks.registry import effective_values
 from harness.frameworks.trackers import TRACKER_NAMES
-from harness.launch.local import LocalLauncher
-from harness.metrics.collector import Latest, MetricCollector
+from harness.launch.base import Watched
+from harness.metrics.collector import Latest, MetricCollector, SourceFact
 from harness.probe.reader import read_probe
 from harness.record import outdir
 from harness.record.journal import Journal
 from harness.record.store import MetricStore
 from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
+from harness.supervise.output import read_output
 from harness.supervise.preflight import Plan
+from harness.watch.ending import ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import UsageMeter
 
@@ -37,18 +42,25 @@ OUTPUT_BURST_BYTES = 16 << 20
 
 def _named_roots(plan: Plan) -> list[Path]:
     """Metric directories that the command or --metrics-dir names; the others are defaults that programs share."""
-    spec, words = plan.spec, {word.rpartition("=")[2] for word in plan.argv}
-    named = {os.path.normpath(spec.workdir / word) for word in words if word and not word.startswith("-")}
+    spec = plan.spec
+    named = named_places(plan.argv, spec.workdir)
     named |= {os.path.normpath(spec.metrics_dir)} if spec.metrics_dir else set()
     shared = {os.path.normpath(spec.workdir / name) for name in SHARED_DEFAULTS}
     roots = {Path(root): os.path.normpath(root) for root in plan.facts.metric_roots}
     return [root for root, place in roots.items() if place in named or place not in shared]
 
 
+def named_places(argv: Iterable[str], workdir: Path) -> set[str]:
+    """What words of a command would be as paths."""
+    words = {word.rpartition("=")[2] for word in argv}
+    return {os.path.normpath(workdir / word) for word in words if word and not word.startswith("-")}
+
+
 class Collection:
     """Everything that is written down about one launch, apart from the lifecycle itself."""
 
-    def __init__(self, plan: Plan, journal: Journal, launcher: LocalLauncher) -> None:
+    def __init__(self, plan: Plan, journal: Journal, launcher: Watched, *, is_launch: bool = True) -> None:
+        """`is_launch`: whether the run begins now, so that nothing that is there already is of it."""
         self.plan = plan
         self.journal = journal
         self.launcher = launcher
@@ -68,9 +80,15 @@ class Collection:
         """The most recent whole checkpoint, known after `finish`."""
         self._launched_at = 0.0
         self._losses: set[str] = set()
+        self.outputs: dict[Path, float] = {}
+        """Logs in the out-dir that are read where no metric file gives a point, and when each was last written."""
+        self._is_launch = is_launch
+        self._saved_before = SavedBefore()
 
     def __enter__(self) -> Collection:
         """Take stock of what is there before the launch."""
+        if not self._is_launch:
+            return self
         found = self.metrics.inventory()
         self.journal.write("inventory", files=len(found), roots=list(self.plan.facts.metric_roots),
                            newest=[{"path": item.path, "size": item.size, "inode": item.inode} for item in found[:50]])
@@ -164,11 +182,12 @@ class Collection:
             self._lost(str(error))
             sources = self.metrics.sources(final=True)
         out_dir = self.plan.spec.out_dir
+        told = self._read_outputs(sources)
         self.journal.write("sources", sources=[
             {**source.to_json(), "path": outdir.relative(out_dir, source.path)} for source in sources],
             problems=[problem.message for problem in self.metrics.problems])
         self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
-                           bytes=self.log.received, lost_bytes=self.log.lost)
+                           bytes=self.log.received, lost_bytes=self.log.lost, **told)
         self.journal.write("probe", facts=read_probe(
             out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json())
         if self.plan.spec.early_stop_metric is not None:
@@ -176,6 +195,23 @@ class Collection:
         self._inspect_checkpoints()
         self._effective_values()
         self._overhead()
+
+    def _read_outputs(self, sources: list[SourceFact]) -> dict[str, Any]:
+        """What the logs say, for the journal; their rows too, where the files hold no point. Adds to `sources`."""
+        if not self.outputs:
+            return {}
+        last = list(self.outputs)[-1]
+        found = ending_of(last, self.plan.redactor)
+        told: dict[str, Any] = {"ending": {"kind": found.kind.value, "line": found.line} if found else None}
+        facts = self.plan.facts
+        if any(source.points for source in sources) or (facts.executed_tags and facts.rows_are_complete):
+            return told
+        for path, written_at in self.outputs.items():
+            run = path.stem if len(self.outputs) > 1 else ""
+            read = read_output(self.store, path, run=run, written_at=written_at, launched_at=self._launched_at)
+            sources.append(read.source)
+            told["announced_total"] = read.announced_total or told.get("announced_total")
+        return told
 
     def _effective_values(self) -> None:
         """The settings that the trainer says it used, for comparison with those that were asked for."""

@@ -20,7 +20,8 @@ SURVIVED_LINES = 40
 _LINE_END = re.compile(rb"[\r\n\b]+")
 _PREFIX = rb"^(?:\[(?:rank)?\d+\]:?\s{1,9}|\d{4}-\d\d-\d\d[ T][\d:.,]{5,15}\s{1,9})?"
 _EXCEPTION = re.compile(
-    _PREFIX + rb"(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z]\w{0,60}(?:Error|Exception|Interrupt)\b(?:$|:(?!\s{0,9}[-+\d.]+\s*$))")
+    _PREFIX + rb"(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z]\w{0,60}(?:Error|Exception|Interrupt)\b"
+    rb"(?:$|:(?!\s{0,9}[-+\d.]+\s*$))")
 _KILLED = re.compile(
     rb"oom_kill event|Out of memory: Killed process|OOM Killed|^\s{0,9}Killed\s*$|\bexitcode\s{0,9}: -9\b"
     rb"|Signal 9 \(SIGKILL\)|DUE TO NODE FAILURE")
