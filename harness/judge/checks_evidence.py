@@ -49,7 +49,7 @@ def check_grad_norm_finite(seen: Observation) -> Check:
     name, expected = "grad_norm_finite", "finite, but for counted loss-scaler skips that end"
     if seen.probe.grads_nonfinite:
         return failed(name, Reason.GRAD_NORM_NOT_FINITE, expected,
-                      f"{seen.probe.grads_nonfinite} of {seen.probe.grads_checked} looked-at gradients not finite",
+                      f"{seen.probe.grads_nonfinite} look(s) at gradients met one that is not finite",
                       "the probe saw them at steps that were applied")
     if not seen.grad_norm:
         return not_applicable(name, "no gradient norm was recorded")
@@ -67,6 +67,18 @@ def check_grad_norm_finite(seen: Observation) -> Check:
                           "the run ended on it" if not ends_finite else "no loss scaler skipped that step")
         return passed(name, expected, observed, "each was a skipped step of the loss scaler")
     return passed(name, expected, f"{sum(tag.fresh_points for tag in seen.grad_norm)} finite points")
+
+
+def check_parameters_finite(seen: Observation) -> Check:
+    """The parameters are finite when the interpreter ends, after whatever the last logged step did not show."""
+    name, expected, probe = "parameters_finite", "finite parameters at the end", seen.probe
+    if probe.params_nonfinite:
+        return failed(name, Reason.WEIGHTS_NOT_FINITE, expected,
+                      f"{probe.params_nonfinite} of {probe.params_checked} parameters not finite",
+                      "the probe saw them when the trainer ended")
+    if not probe.params_checked:
+        return not_applicable(name, "no optimizer was left when the trainer ended, or its process was cut short")
+    return passed(name, expected, f"{probe.params_checked} finite parameter(s)")
 
 
 def check_weights(seen: Observation) -> Check:

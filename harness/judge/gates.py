@@ -12,6 +12,7 @@ from harness.judge.checks_evidence import (
     check_grad_norm_finite,
     check_loss_finite,
     check_minimum_evidence,
+    check_parameters_finite,
     check_sources_agree,
     check_weights,
 )
@@ -25,6 +26,7 @@ from harness.judge.model import Check, Gate
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
 from harness.judge.reach import check_target_step
+from harness.judge.topology import check_topology
 from harness.record.vocabulary import CheckStatus, GateStatus
 
 CheckFunction = Callable[[Observation], Check]
@@ -58,7 +60,8 @@ GATES: tuple[GateSpec, ...] = (
         checks=(
             check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
-            check_overrides, check_early_stopping,
+            check_parameters_finite, check_topology, check_overrides,
+            check_early_stopping,
         )),
 )
 """Every gate that this version judges, in workflow order."""

@@ -71,13 +71,16 @@ class ProbeSeen:
     grads_nonzero: int = 0
     grads_nonfinite: int = 0
     """Looked-at gradients of applied steps that held NaN or infinite values."""
+    params_checked: int = 0
+    params_nonfinite: int = 0
+    """Parameters that held NaN or infinite values when the interpreter ended."""
     scaler_skips: int = 0
     counts: tuple[int, ...] = ()
     """Applied steps of every optimizer that stepped, over all processes, rising; a loss scaler's skips added."""
     clean: bool = False
     """Whether the process that stepped most ended through its exit handlers; else the counts may lag by a second."""
-    world_size: int | None = None
-    stepping_processes: int = 0
+    updated_at: float = 0.0
+    """When the process that stepped most last wrote its counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,14 +355,15 @@ def _probe(record: RunRecord) -> ProbeSeen:
             values.append(value if isinstance(value, int) else 0)
         return max(values, default=0)
 
+    first = max(processes, key=_applied, default={})
     return ProbeSeen(
         asked=record.spec.probe, loaded=bool(facts.get("loaded")), torch_seen=bool(processes),
         optimizers=most("optimizers_created"), steps=most("steps"), lr_positive_steps=most("lr_positive_steps"),
         grads_checked=most("grad", "checked"), grads_nonzero=most("grad", "nonzero"),
-        grads_nonfinite=most("grad", "nonfinite"),
-        scaler_skips=most("scaler_skips"), world_size=most("world_size") or None,
-        counts=_counts(processes), clean=bool(max(processes, key=_applied).get("clean_exit")) if processes else False,
-        stepping_processes=sum(1 for item in processes if item.get("steps")),
+        grads_nonfinite=most("grad", "nonfinite"), params_checked=most("params", "checked"),
+        params_nonfinite=most("params", "nonfinite"),
+        scaler_skips=most("scaler_skips"), counts=_counts(processes),
+        clean=bool(first.get("clean_exit")), updated_at=float(first.get("updated_at") or 0.0),
     )
 
 

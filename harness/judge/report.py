@@ -22,6 +22,7 @@ from harness.judge.fields import (
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
+from harness.judge.topology import topology
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
@@ -119,7 +120,7 @@ def _source_problems(record: RunRecord) -> list[str]:
 
 
 def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
-    facts = seen.facts
+    facts, used = seen.facts, topology(seen)
     command = record.last("command") or {}
     environment = record.fact("environment", "environment") or {}
     commit = record.fact("environment", "commit") or {}
@@ -142,8 +143,9 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "dataset": {"source": None, "hub": None, "revision": None, "local_path": None, "fingerprint": None,
                     "rows_seen": None, "rows_total": None},
         "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
-        "topology": {"world_size": seen.probe.world_size, "tp_size": None, "dp_size": None, "devices": None,
-                     "launcher": "local", "realised": seen.probe.stepping_processes or None},
+        "topology": {"world_size": used.group_size or used.asked, "tp_size": None, "dp_size": None,
+                     "devices": list(used.devices) or None, "launcher": used.launcher,
+                     "realised": used.stepping or None},
         "requested": {"max_steps": record.spec.max_steps, "max_epochs": record.spec.max_epochs,
                       "target_steps": seen.target,
                       "target_source": seen.target_source or None},

@@ -51,11 +51,19 @@ class ProbeGrad:
     nonzero: int
     """Of these, with a nonzero element in some gradient."""
     nonfinite: int
-    """Looks that met a non-finite element."""
+    """Looks that met a non-finite element, and glances at the last gradient every 0.1 s that did."""
     gave_up: int
     """Looks that met only zeros and left gradients out."""
     last_nonzero: bool | None
     """The last look; None when there was none or it gave up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeParams:
+    """What looking at the parameters of living optimizers showed when the interpreter ended."""
+
+    checked: int
+    nonfinite: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,10 @@ class ProbeProcess:
     """RANK, as torchrun sets it; likewise the next two."""
     local_rank: int | None
     world_size: int | None
+    group_size: int | None
+    """Size of torch.distributed's process group while steps were done; None where there was none."""
+    devices: tuple[str, ...]
+    """Device types of the parameters that were stepped, for example `cuda`."""
     torch: str
     """Version of torch."""
     started_at: float
@@ -88,6 +100,8 @@ class ProbeProcess:
     scaler_skips: int
     """Steps that a gradient scaler withheld."""
     grad: ProbeGrad
+    params: ProbeParams | None
+    """None where the process ended before they could be looked at."""
     optimizers: tuple[ProbeOptimizer, ...]
     """At most 16, those with the most steps first."""
     first_step_at: float | None
@@ -118,6 +132,7 @@ class ProbeFacts:
             {
                 **dataclasses.asdict(process),
                 "path": process.path.name,
+                "devices": list(process.devices),
                 "optimizers": _rows(process.optimizers),
             }
             for process in self.processes
@@ -212,6 +227,8 @@ def _parse(path: Path) -> ProbeProcess:
         rank=fields.optional("rank", fields.count),
         local_rank=fields.optional("local_rank", fields.count),
         world_size=fields.optional("world_size", fields.count),
+        group_size=fields.optional("group_size", fields.count),
+        devices=fields.optional("devices", fields.texts) or (),
         torch=fields.text("torch"),
         started_at=fields.time("started_at"),
         updated_at=fields.time("updated_at"),
@@ -222,6 +239,7 @@ def _parse(path: Path) -> ProbeProcess:
         lr_unknown_steps=fields.count("lr_unknown_steps"),
         scaler_skips=fields.count("scaler_skips"),
         grad=_grad(fields.object("grad")),
+        params=fields.optional("params", lambda name: _params(fields.object(name))),
         optimizers=tuple(_optimizer(entry) for entry in fields.objects("optimizers")),
         first_step_at=fields.optional("first_step_at", fields.time),
         last_step_at=fields.optional("last_step_at", fields.time),
@@ -238,6 +256,8 @@ def _check_counts(process: ProbeProcess) -> None:
         "more steps with a learning rate than steps": process.lr_positive_steps > process.steps,
         "an optimizer with more steps than steps": any(o.steps > process.steps for o in process.optimizers),
         "more nonzero gradients than looks": process.grad.nonzero > process.grad.checked,
+        "more non-finite parameters than looks": process.params is not None
+        and process.params.nonfinite > process.params.checked,
         "steps without a time": process.steps > 0 and process.last_step_at is None,
     }
     for contradiction, holds in contradictions.items():
@@ -253,6 +273,10 @@ def _grad(fields: _Fields) -> ProbeGrad:
         gave_up=fields.count("gave_up"),
         last_nonzero=fields.optional("last_nonzero", fields.flag),
     )
+
+
+def _params(fields: _Fields) -> ProbeParams:
+    return ProbeParams(checked=fields.count("checked"), nonfinite=fields.count("nonfinite"))
 
 
 def _optimizer(fields: _Fields) -> ProbeOptimizer:
@@ -295,6 +319,13 @@ class _Fields:
     def text(self, name: str) -> str:
         """A printable text of bounded length."""
         return str(self._get(name, "a short text", _is_text))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A short list of short texts."""
+        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
+        if not all(map(_is_text, values)):
+            raise ValueError(f"{self._where}{name} holds what is no short text")
+        return tuple(values)
 
     def object(self, name: str) -> _Fields:
         """A nested object."""

@@ -22,13 +22,15 @@ CHECKPOINT = {
 }
 PROBE_PROCESS = {
     "steps": int, "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
-    "grad": {"checked": int, "nonzero": int},
+    "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
+    "group_size": int, "devices": [TEXT], "updated_at": NUMBER,
 }
 SHAPES: Mapping[str, Any] = {
     "run-started": {"harness_version": TEXT, "session": TEXT, "supervisor_pid": int},
     "command": {
         "text": TEXT, "argv": [TEXT], "cwd": TEXT, "env_changes": dict, "entrypoint": TEXT,
         "facts": {"name!": TEXT, "reason!": TEXT, "target_steps": int, "start_weights": TEXT},
+        "topology": {"launcher": TEXT, "processes": int, "local": int},
         "overrides": [{"key!": TEXT}], "findings": [{"code": TEXT, "message": TEXT}],
     },
     "environment": {"environment": {"accelerators": list}, "commit": dict},

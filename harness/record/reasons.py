@@ -64,6 +64,10 @@ class Reason(str, Enum):
     NEVER_IMPROVED = "never-improved"
     STOPPED_ON_ANOMALY = "stopped-on-anomaly"
     UNRESOLVED_ANOMALY = "unresolved-anomaly"
+    WORLD_SIZE_NOT_REALISED = "world-size-not-realised"
+    RANK_WITHOUT_UPDATES = "rank-without-updates"
+    RAN_ON_CPU = "ran-on-cpu"
+    TOPOLOGY_UNPROVEN = "topology-unproven"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
@@ -188,6 +192,18 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.UNRESOLVED_ANOMALY: _reason(
         _U, "something that the watch saw go gravely wrong was not seen to be over at the end",
         "see the anomaly in babysit-training.json; run again when its cause is mended"),
+    Reason.WORLD_SIZE_NOT_REALISED: _reason(
+        _B, "the processes did not form the process group that their launcher was asked for",
+        "initialise torch.distributed from the launcher's environment; each process trained a model of its own"),
+    Reason.RANK_WITHOUT_UPDATES: _reason(
+        _B, "a rank made an optimizer and never stepped it, while others did",
+        "look at that rank's data and log: an empty shard, a skipped loop"),
+    Reason.RAN_ON_CPU: _reason(
+        _B, "a GPU was required, and the parameters that were trained lie on the CPU",
+        "move the model to the GPU; check that this torch has CUDA and that CUDA_VISIBLE_DEVICES names a device"),
+    Reason.TOPOLOGY_UNPROVEN: _reason(
+        _U, "it was not seen whether the run used the processes and devices that were asked for",
+        "leave the probe on, and let it reach every process of the job (PYTHONPATH, a shared out-dir)"),
     Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
         _B, "the trainer used another value than an override asked for",
         "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),

@@ -10,6 +10,8 @@ from typing import Any
 
 from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
+from harness.command.shell_text import inner_command
+from harness.command.topology import processes_asked
 from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
@@ -126,6 +128,7 @@ def _journal_command(
         env_changes=redactor.environment(changes or {}),
         entrypoint=str(command.entrypoint) if command and command.entrypoint else command.module if command else None,
         facts=facts.to_json() if facts else None,
+        topology=processes_asked(inner_command(command)).to_json() if command else None,
         overrides=list(overrides),
         findings=[{"code": f.code, "message": f.message, "refuses": f.refuses} for f in findings],
     )

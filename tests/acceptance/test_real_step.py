@@ -68,3 +68,13 @@ def test_overrides(require: RequireCheck, real_step: Gate) -> None:
 def test_weights(require: RequireCheck, real_step: Gate) -> None:
     """Saved weights are finite and differ from the start."""
     require(real_step, "weights")
+
+
+def test_parameters_finite(require: RequireCheck, real_step: Gate) -> None:
+    """The parameters were finite when the trainer ended."""
+    require(real_step, "parameters_finite")
+
+
+def test_topology(require: RequireCheck, real_step: Gate) -> None:
+    """Every process that was asked for took part in one training, on the device that was asked for."""
+    require(real_step, "topology")

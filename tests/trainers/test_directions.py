@@ -24,7 +24,7 @@ from harness.judge.verdict import judge
 from harness.record.run_record import open_record
 from harness.spec import RunSpec
 
-CONTROLS = Path(__file__).parent / "programs" / "controls.py"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,9 @@ class Case:
     """A control program, how it is run, and what must come out."""
 
     mode: str
+    program: str = "controls.py"
+    ranks: int = 1
+    """Processes that torchrun starts; 1 for none of it."""
     reason: str = ""
     """The reason code that a broken run must have; "" for a healthy one."""
     decision: str = ""
@@ -141,6 +144,10 @@ BROKEN = (
     Case(mode="saves-the-start", reason="weights-unchanged"),
     Case(mode="plain", reason="early-stop-metric-missing", spec={"early_stop_metric": "eval_f1"}),
     Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
+    Case(mode="nan-at-the-end", reason="weights-not-finite", saves=False),
+    Case(mode="stops-before-the-log", reason="target-unproven", saves=False),
+    Case(mode="alone", program="ranks.py", ranks=2, reason="world-size-not-realised", saves=False),
+    Case(mode="idle-rank", program="ranks.py", ranks=2, reason="rank-without-updates", saves=False),
 )
 
 HEALTHY = (
@@ -164,6 +171,8 @@ HEALTHY = (
     Case(mode="overfits", target=2000, spec={"early_stop_metric": "eval_loss", "early_stop_patience": 3}),
     Case(mode="overfits", spec={"early_stop_metric": "eval_loss", "early_stop_patience": 30}),
     Case(mode="straggler", spec={"drain_grace_s": 1.0}),
+    Case(mode="together", program="ranks.py", ranks=2, saves=False),
+    Case(mode="leaves-at-once", saves=False),
 )
 
 
@@ -178,7 +187,9 @@ def run_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]
             place = tmp_path_factory.mktemp("run")
             if case.prepare:
                 case.prepare(place)
-            words = [sys.executable, str(CONTROLS), "--mode", case.mode, "--log-dir", "events", *case.flags]
+            launcher = ("-m", "torch.distributed.run", "--nproc-per-node", str(case.ranks)) if case.ranks > 1 else ()
+            words = [sys.executable, *launcher, str(PROGRAMS / case.program), "--mode", case.mode]
+            words += ["--log-dir", "events", *case.flags]
             words += ["--save-dir", "saved"] if case.saves else []
             words += ["--max-steps", str(case.target)] if case.target else []
             spec = RunSpec(train_cmd=shlex.join(words), out_dir=place / "out", workdir=place, run_id=case.mode,

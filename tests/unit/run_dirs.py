@@ -36,6 +36,10 @@ class RunDir:
     probe: dict[str, Any] | None = field(default_factory=lambda: {
         "steps": 10, "optimizers_created": 1, "lr_positive_steps": 10, "scaler_skips": 0, "world_size": None,
         "clean_exit": True, "grad": {"checked": 4, "nonzero": 4}})
+    processes: tuple[dict[str, Any], ...] | None = None
+    """Processes that the probe saw, instead of the one of `probe`."""
+    topology: dict[str, Any] | None = None
+    """What the launchers were told to start."""
     checkpoints: dict[str, Any] | None = None
     ended: bool = True
     spec: dict[str, Any] = field(default_factory=dict)
@@ -49,7 +53,8 @@ class RunDir:
         with Journal(out_dir / outdir.JOURNAL) as journal:
             journal.write("run-started", run_id="made", session="", harness_version="0", supervisor_pid=1)
             journal.write("command", text="python train.py", argv=list(self.argv), cwd=str(out_dir),
-                          env_changes={}, entrypoint="train.py", facts=self.facts.to_json(), overrides=[], findings=[])
+                          env_changes={}, entrypoint="train.py", facts=self.facts.to_json(),
+                          topology=self.topology, overrides=[], findings=[])
             journal.write("environment", environment={
                 "host": "here", "os": {"system": "Linux"}, "python": {"version": "3"}, "packages": {"torch": "2"},
                 "accelerators": []}, commit={"sha": None, "reason": "not a repository"})
@@ -66,8 +71,8 @@ class RunDir:
                     "stale_points": 0, "foreign_points": 0, "last_step": None, "last_wall_time": None,
                     "still_there": False, "ownership": "own", "problems": []}] if points else [], problems=[])
                 journal.write("log-end", exception=self.exception, bytes=0, lost_bytes=0)
-                journal.write("probe", facts={"loaded": self.probe is not None,
-                                              "processes": [self.probe] if self.probe else [], "problems": []})
+                processes = list(self.processes if self.processes is not None else [self.probe] if self.probe else [])
+                journal.write("probe", facts={"loaded": bool(processes), "processes": processes, "problems": []})
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})
                 journal.write("run-finished", stop_reason=self.stop_reason, journal_lines_lost=0)
         return out_dir

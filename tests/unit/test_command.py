@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness.command.interpreter import interpreter_path
 from harness.command.limits import METRIC_DIR_FLAGS, SAVE_DIR_FLAGS, directories, resume_point, step_limit
 from harness.command.parse import join_command, parse_command
+from harness.command.topology import processes_asked
 from harness.command.validate import validate
 from harness.errors import CommandError
 
@@ -239,3 +240,25 @@ def test_directories_and_resume_point_are_absolute() -> None:
     assert resume_point(command, WORK, saves) == WORK / "ck"
     assert resume_point(parse_command("python t.py --resume-from a/b", WORK), WORK, ()) == WORK / "a/b"
     assert resume_point(parse_command("python t.py --resume false", WORK), WORK, saves) is None
+
+
+@pytest.mark.parametrize(("text", "launcher", "processes", "local"), [
+    ("python train.py --n 4", "local", 1, 1),
+    ("torchrun train.py", "torchrun", 1, 1),
+    ("torchrun --nproc-per-node 2 train.py --n 3", "torchrun", 2, 2),
+    ("torchrun --nproc_per_node=gpu train.py", "torchrun", None, None),
+    ("python -m torch.distributed.run --nnodes 2 --nproc-per-node=4 train.py", "torchrun", 8, 4),
+    ("torchrun --nnodes 1:4 --nproc-per-node 4 train.py", "torchrun", None, 4),
+    ("accelerate launch --num_processes 2 train.py", "accelerate", 2, 2),
+    ("accelerate launch train.py", "accelerate", None, None),
+    ("deepspeed --num_gpus 4 --num_nodes 2 train.py", "deepspeed", 8, 4),
+    ("mpirun -np 8 python train.py", "mpirun", 8, 8),
+    ("srun -N2 --ntasks=2 torchrun --nproc-per-node 4 t.py", "torchrun", 8, 8),
+    ("srun -n 2 torchrun --nnodes 2 --nproc-per-node 4 t.py", "torchrun", 8, 4),
+])
+def test_processes_that_the_launchers_are_told_to_start(
+    text: str, launcher: str, processes: int | None, local: int | None
+) -> None:
+    """As many as the innermost launcher says, times the tasks around it."""
+    asked = processes_asked(parse_command(text, Path("/")))
+    assert (asked.launcher, asked.processes, asked.local) == (launcher, processes, local)

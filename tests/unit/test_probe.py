@@ -186,6 +186,51 @@ def test_non_finite_gradient_is_seen(launcher: Launcher) -> None:
     assert (process.grad.checked, process.grad.nonfinite) == (1, 1)
 
 
+def test_gradient_that_turns_nan_between_looks_is_glanced_at(launcher: Launcher) -> None:
+    """Step 3 is no look, and NaN that begins there is seen although nothing follows."""
+    code = """
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(optimizer, 2)
+    import time
+    time.sleep(0.15)
+    backward()
+    for parameter in model.parameters(): parameter.grad.fill_(float("nan"))
+    optimizer.step()
+    del optimizer
+    """
+    process = launcher.program(code).process
+    assert (process.steps, process.grad.checked, process.grad.nonfinite) == (3, 2, 1)
+
+
+@pytest.mark.parametrize(("end", "checked", "nonfinite"), [("", 2, 1), ("del optimizer", 0, 0)])
+def test_parameters_are_looked_at_when_training_is_over(
+    end: str, checked: int, nonfinite: int, launcher: Launcher
+) -> None:
+    """NaN that the last step itself made is in no gradient; an optimizer that is gone cannot be asked."""
+    code = f"""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(optimizer, 2)
+    with torch.no_grad(): model.bias[0] = float("inf")
+    {end}
+    """
+    params = launcher.program(code).process.params
+    assert params is not None
+    assert (params.checked, params.nonfinite) == (checked, nonfinite)
+
+
+@pytest.mark.parametrize(("group", "size"), [(True, 1), (False, None)])
+def test_process_group_and_devices_are_seen(group: bool, size: int | None, launcher: Launcher) -> None:
+    """The size is the process group's own, whatever WORLD_SIZE says; without a group there is none."""
+    code = f"""
+    import torch.distributed as dist
+    if {group}: dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+    train(torch.optim.SGD(model.parameters(), lr=0.1), 2)
+    if {group}: dist.destroy_process_group()
+    """
+    process = launcher.program(code, env={"WORLD_SIZE": "8", "RANK": "3"}).process
+    assert (process.rank, process.world_size, process.group_size, process.devices) == (3, 8, size, ("cpu",))
+
+
 def test_sparse_gradients_are_looked_at(launcher: Launcher) -> None:
     """A sparse embedding's gradient has a nonzero element."""
     code = """

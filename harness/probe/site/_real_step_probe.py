@@ -30,6 +30,8 @@ FORMAT = 1
 WRITE_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 10.0
 GRAD_INTERVAL_S = 30.0
+PEEK_INTERVAL_S = 0.1
+EXIT_LOOK_S = 2.0
 MAX_LISTED = 16
 MAX_NOTES = 5
 MAX_PENDING = 256
@@ -123,6 +125,26 @@ class GradLook:
     def __init__(self):
         self.checked = self.nonzero = self.nonfinite = self.gave_up = 0
         self.last_nonzero = None
+        self.peeks = []
+        self.last_peek = 0.0
+
+    def peek(self, optimizer, found_inf, now):
+        """Whether the last gradient is finite, left on its device until `settle`: NaN in a loss reaches every one."""
+        if now - self.last_peek < PEEK_INTERVAL_S or is_capturing():
+            return
+        self.last_peek = now
+        torch = sys.modules["torch"]
+        with torch.no_grad():
+            params = reversed(optimizer.param_groups[-1]["params"])
+            grad = next((grad for grad in map(local_grad, params) if grad is not None), None)
+            if grad is not None:
+                bad = torch.isfinite(grad.detach()).all().logical_not()
+                self.peeks.append(bad if found_inf is None else bad & (found_inf.detach().reshape(()) == 0))
+
+    def settle(self):
+        """Count what the peeks saw."""
+        peeks, self.peeks = self.peeks, []
+        self.nonfinite += sum(1 for bad in peeks if bad)
 
     def look(self, optimizer):
         """Look for a nonzero and for a non-finite element, the smallest gradients first."""
@@ -149,7 +171,8 @@ class GradLook:
 
     def to_json(self):
         """The `grad` object."""
-        return dict(vars(self))
+        names = ("checked", "nonzero", "nonfinite", "gave_up", "last_nonzero")
+        return {name: getattr(self, name) for name in names}
 
 
 class Probe:
@@ -175,6 +198,9 @@ class Probe:
         self.fold_at = FOLD_AT
         self.calls = self.created = self.scaler_skips = 0
         self.grad = GradLook()
+        self.world_size = None
+        self.devices = set()
+        self.params = None
         self.first_step_at = self.last_step_at = None
         self.path = None
         self.next_write = 0.0
@@ -279,6 +305,9 @@ class Probe:
         if looks:
             record.last_check = now
             self._look(optimizer, found_inf)
+            self._see_place(optimizer)
+        else:
+            self._peek(optimizer, found_inf, now)
         if now >= self.next_write or is_power_of_two(self.calls):
             self.write(now)
         elif len(record.pending) >= MAX_PENDING and not is_capturing():
@@ -290,6 +319,22 @@ class Probe:
                 self.grad.look(optimizer)
         except Exception as error:
             self.note("gradients", error)
+
+    def _peek(self, optimizer, found_inf, now):
+        try:
+            self.grad.peek(optimizer, found_inf, now)
+        except Exception as error:
+            self.note("last gradient", error)
+
+    def _see_place(self, optimizer):
+        """The devices that are trained on, and the size of the process group, whatever the environment says."""
+        try:
+            self.devices |= {param.device.type for group in optimizer.param_groups for param in group["params"][:1]}
+            group = sys.modules.get("torch.distributed")
+            if group is not None and group.is_available() and group.is_initialized():
+                self.world_size = max(self.world_size or 0, group.get_world_size())
+        except Exception as error:
+            self.note("place", error)
 
     def _record(self, optimizer):
         """A new record; one of a dead optimizer with the same id is kept apart."""
@@ -320,6 +365,8 @@ class Probe:
         """The last write. A forked child that trained nothing, as a data loader's worker, leaves no file."""
         try:
             if self.pid == os.getpid() and (self.created or self.calls or not self.forked):
+                if self.calls and not hasattr(sys, "last_type"):
+                    self.params = look_at_params([record.ref() for record in self.records.values()])
                 self.write(time.monotonic(), clean_exit=True)
         except Exception as error:
             self.note("exit", error)
@@ -360,6 +407,10 @@ class Probe:
                 self.scaler_skips += record.settle()
             except Exception as error:
                 self.note("found_inf", error)
+        try:
+            self.grad.settle()
+        except Exception as error:
+            self.note("last gradient", error)
 
     def _to_json(self, clean_exit):
         records = list(self.records.values()) + self.retired
@@ -377,6 +428,8 @@ class Probe:
             "rank": env_int("RANK"),
             "local_rank": env_int("LOCAL_RANK"),
             "world_size": env_int("WORLD_SIZE"),
+            "group_size": self.world_size,
+            "devices": sorted(self.devices)[:MAX_LISTED],
             "torch": str(getattr(sys.modules.get("torch"), "__version__", "")),
             "started_at": self.started_at,
             "updated_at": time.time(),
@@ -388,6 +441,7 @@ class Probe:
             "lr_unknown_steps": most("lr_unknown_steps"),
             "scaler_skips": self.scaler_skips,
             "grad": self.grad.to_json(),
+            "params": self.params,
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
             "clean_exit": clean_exit,
@@ -454,6 +508,28 @@ def max_norms(torch, grads):
         norm = torch.linalg.vector_norm(grad.detach(), float("inf")).to(torch.float32)
         by_device.setdefault(norm.device, []).append(norm)
     return [norm for norms in by_device.values() for norm in torch.stack(norms).tolist()]
+
+
+def look_at_params(optimizers):
+    """The `params` object: parameters that are looked at once training is over, those of them that are not finite.
+
+    Nothing is read from a GPU that is still at work, since that could be a wait for another rank.
+    """
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized() and not torch.cuda.current_stream().query():
+        return None
+    checked = nonfinite = 0
+    deadline = time.monotonic() + EXIT_LOOK_S
+    groups = [group for optimizer in optimizers if optimizer is not None for group in optimizer.param_groups]
+    with torch.no_grad():
+        for param in (param for group in groups for param in group["params"]):
+            if time.monotonic() > deadline:
+                break
+            value = getattr(param, "_local_tensor", param).detach()
+            if value.numel() and value.device.type != "meta" and value.is_floating_point():
+                checked += 1
+                nonfinite += not all(map(math.isfinite, max_norms(torch, [value])))
+    return {"checked": checked, "nonfinite": nonfinite}
 
 
 def env_int(name):

@@ -33,6 +33,9 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | crash-window | no | raises after a second, before any step |
 | half-record | no | ends by os._exit(1) in the middle, with half a record at the end of its event file |
 | exception-exit-0 | no | an exception ends the loop half way, is printed, and the exit code is 0 |
+| nan-at-the-end | no | the very last update puts NaN into the weights, whose gradient and loss were finite |
+| stops-before-the-log | no | updates stop after 7 steps, the log goes on for seconds, and the end is os._exit(0) |
+| leaves-at-once | yes | trains, and ends by os._exit(0) |
 | ignore-term | no | trains on without end and ignores SIGTERM |
 | straggler | yes | trains, and leaves a daemon that holds the stdout pipe |
 | plain | yes | trains |
@@ -619,6 +622,37 @@ class ScalerSkips(_Training):
     def apply(self) -> None:
         self.scaler.step(self.optimizers[0])
         self.scaler.update()
+
+
+class NanAtTheEnd(_Training):
+    def set_up(self) -> None:
+        super().set_up()
+        globals()["kept"] = self.optimizers
+
+    def apply(self) -> None:
+        self.num_applied = getattr(self, "num_applied", 0) + 1
+        if self.num_applied == self.last_step:
+            self.optimizers[0].param_groups[0]["eps"] = math.nan
+        super().apply()
+
+
+class LeavesAtOnce(_Training):
+    healthy = True
+
+    def after_training(self) -> None:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+class StopsBeforeTheLog(LeavesAtOnce):
+    healthy = False
+
+    def apply(self) -> None:
+        self.num_applied = getattr(self, "num_applied", 0) + 1
+        if self.num_applied <= 7:
+            super().apply()
+        else:
+            time.sleep(0.25)
 
 
 class ZeroBased(_Training):
