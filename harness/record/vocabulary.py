@@ -128,7 +128,45 @@ class WitnessKind(str, Enum):
     PROBE = "probe"
 
 
+class RunStatus(str, Enum):
+    """What a diagnosis calls the state of a failed run."""
+
+    CRASHED = "crashed"
+    HUNG = "hung"
+    DEGRADED = "degraded"
+    DIVERGED = "diverged"
+    RECOVERED = "recovered"
+
+
+class PrimaryCause(str, Enum):
+    """The class of a failure's first causal error."""
+
+    NAN_INF = "nan-inf"
+    OOM = "oom"
+    OPTIMIZATION_DIVERGENCE = "optimization-divergence"
+    CUDA_RUNTIME = "cuda-runtime"
+    NCCL_DISTRIBUTED = "nccl-distributed"
+    DATA_PIPELINE = "data-pipeline"
+    CONFIG_ERROR = "config-error"
+    IO_CHECKPOINT = "io-checkpoint"
+    STALLED = "stalled"
+    PROCESS_CRASH = "process-crash"
+    EVALUATION_MISMATCH = "evaluation-mismatch"
+    PIPELINE_ORCHESTRATION = "pipeline-orchestration"
+    CLOUD_PERMISSIONS_QUOTA = "cloud-permissions-quota"
+    INTERRUPTED = "interrupted"
+    UNKNOWN = "unknown"
+
+
+class FixRisk(str, Enum):
+    """Of a proposed fix: only a safe one may be applied without a person."""
+
+    SAFE = "safe"
+    NEEDS_APPROVAL = "needs-approval"
+    DANGEROUS = "dangerous"
+
+
 def documented_enums() -> tuple[type[Enum], ...]:
     """Enums that references/vocabulary.md lists, in page order."""
     return (Decision, Confidence, Outcome, TerminalState, GateStatus, CheckStatus, Severity, AnomalyType,
-            TargetType, ReasonKind, Phase, Standing, WitnessKind)
+            TargetType, ReasonKind, Phase, Standing, WitnessKind, RunStatus, PrimaryCause, FixRisk)

@@ -18,7 +18,7 @@ LAYERS = (
     ("command", "launch", "probe", "environment"),
     ("metrics",),
     ("frameworks",),
-    ("watch", "checkpoints"),
+    ("watch", "checkpoints", "diagnosis"),
     ("judge",),
     ("supervise",),
     ("client", "options", "session", "plugin", "commands", "cli", "__main__"),
