@@ -23,17 +23,20 @@ _NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules", ".venv", "site-
 
 
 def find_written(roots: Iterable[str | Path], names: Iterable[str], written: Written) -> list[Path]:
-    """Files of these names (a leading `*` is a prefix that may be anything) that the run wrote, newest first."""
+    """Files of these names (a `*` at one end stands for anything) that the run wrote, newest first."""
     wanted = tuple(names)
     found: set[Path] = set()
     for root in dict.fromkeys(Path(root) for root in roots):
         for path in _files(root):
-            fits = any(
-                path.name.startswith(name[:-1]) if name.endswith("*") else path.name == name for name in wanted
-            )
-            if fits and written(path):
+            if any(_fits(path.name, name) for name in wanted) and written(path):
                 found.add(path)
     return sorted(found, key=lambda path: (-_time(path), str(path)))
+
+
+def _fits(name: str, wanted: str) -> bool:
+    if wanted.endswith("*"):
+        return name.startswith(wanted[:-1])
+    return name.endswith(wanted[1:]) if wanted.startswith("*") else name == wanted
 
 
 def _time(path: Path) -> float:
@@ -63,14 +66,16 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def config_values(path: Path) -> dict[str, EffectiveValue]:
-    """The scalars of a YAML, JSON or TOML file under dotted keys; a short list of them as JSON text."""
+    """The scalars of a YAML, JSON or TOML file under dotted keys, `a.0.b` in a list of tables; a short list of scalars
+    as JSON text."""
     return values_of(read_config(path), str(path), lists=True)
 
 
 def values_of(document: Any, source: str, *, lists: bool = False) -> dict[str, EffectiveValue]:
-    """The scalars of nested mappings under dotted keys; with `lists` a short list of them, too, as JSON text."""
+    """The scalars of nested mappings under dotted keys; with `lists` a short list of them, too, as JSON text, and
+    the tables of a list under their index."""
     found: dict[str, EffectiveValue] = {}
-    for key, value in _leaves(document):
+    for key, value in _leaves(document, lists=lists):
         if len(found) >= MAX_VALUES:
             break
         if _is_scalar(value):
@@ -80,10 +85,13 @@ def values_of(document: Any, source: str, *, lists: bool = False) -> dict[str, E
     return found
 
 
-def _leaves(node: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping) and depth < 10:
-        for key, value in node.items():
-            yield from _leaves(value, f"{path}.{key}" if path else str(key), depth + 1)
+def _leaves(node: Any, path: str = "", depth: int = 0, *, lists: bool) -> Iterator[tuple[str, Any]]:
+    items: Iterable[tuple[Any, Any]] = node.items() if isinstance(node, Mapping) else ()
+    if lists and isinstance(node, list) and len(node) <= MAX_ITEMS and any(isinstance(item, Mapping) for item in node):
+        items = enumerate(node)
+    if items and depth < 10:
+        for key, value in items:
+            yield from _leaves(value, f"{path}.{key}" if path else str(key), depth + 1, lists=lists)
     elif path:
         yield path, node
 

@@ -6,15 +6,23 @@ steps. On torch its optimizers are its own classes, which torch's hooks do not s
 
 from __future__ import annotations
 
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
 from harness.command import limits
 from harness.command.model import TrainingCommand
-from harness.frameworks.base import FrameworkFacts, Preparation
+from harness.frameworks import effective
+from harness.frameworks.base import EffectiveValue, FrameworkFacts, Preparation, Written
 from harness.frameworks.settings import Settings
 from harness.frameworks.source import Program
 from harness.frameworks.torch import plain_facts
 from harness.spec import RunSpec
 
 PACKAGES = ("keras", "tf_keras", "tensorflow.keras")
+MAX_MODELS = 50
+"""Saved models that are looked at, newest first."""
 EPOCH_NAMES = ("epochs", "num_epochs", "max_epochs", "n_epochs")
 LOSS_TAGS = (r"^(epoch_|batch_)?loss$", r"^val_loss$", r"^evaluation_loss_vs_iterations$")
 LR_TAGS = (r"^(epoch_)?(lr|learning_rate)$",)
@@ -59,6 +67,32 @@ class KerasAdapter:
             checkpoint_asked=facts.checkpoint_asked,
             resume_from=facts.resume_from,
         )
+
+    def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
+        """The optimizer's settings from the saved models; the learning rate as theirs, or as the largest of them."""
+        models = effective.find_written(facts.checkpoint_roots, ("*.keras",), written)[:MAX_MODELS]
+        optimizers = [found for path in models if (found := _optimizer(path))]
+        if not optimizers:
+            return {}
+        values = {key: value for key, value in optimizers[0].items() if value is not None}
+        rates = [rate for found in optimizers if isinstance(rate := found.get("learning_rate"), int | float)]
+        values.pop("learning_rate", None)
+        if rates:
+            # A callback may lower it, so that one model alone tells no more than that it was as large.
+            ending = "" if len(rates) > 1 and len(set(rates)) == 1 else ".peak_logged"
+            values |= {f"{name}{ending}": max(rates) for name in ("learning_rate", "lr")}
+        return effective.values_of(values, str(models[0]))
+
+
+def _optimizer(path: Path) -> dict[str, Any]:
+    """compile_config's optimizer of a `.keras` file, a zip with config.json in it; empty where it has none."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("config.json") as stream:
+            document = json.loads(stream.read(effective.MAX_BYTES))
+        found = document["compile_config"]["optimizer"]["config"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _written_to(spec: RunSpec, settings: Settings) -> list[str]:

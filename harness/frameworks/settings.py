@@ -120,16 +120,19 @@ class Settings:
         given = [call for call in self._calls if name in call.literals]
         if given:
             call = given[0]
+            if call.literals[name] is UNKNOWN and (option := call.options.get(name)) is not None:
+                return self._flag(option) or self._flag_default(option) or Setting(value=UNKNOWN, source="")
             return Setting(value=call.literals[name], source=f"{call.name}({name}=...) in {call.file}")
         if any(call.is_open for call in self._calls):
             return Setting(value=UNKNOWN, source="")
         return None
 
     def _flag_default(self, name: str) -> Setting | None:
-        default = self.program.flags().get(name.replace("-", "_"), UNKNOWN)
+        name = name.replace("-", "_")
+        default = self.program.flags().get(name, UNKNOWN)
         if default is UNKNOWN or default is None:
             return None
-        return Setting(value=default, source=f"the default of --{name}")
+        return Setting(value=default, source=f"the default of {self.program.declared(name)}")
 
     def _framework_default(self, default: Any) -> Setting:
         return Setting(value=default, source="the framework's default" if default is not UNKNOWN else "")

@@ -36,6 +36,8 @@ class Call:
     is_open: bool
     """Whether `**kwargs` may hold more."""
     file: str
+    options: dict[str, str] = field(default_factory=dict)
+    """Keyword arguments that are an attribute as it is, `max_epochs=args.epochs`: the attribute's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,10 @@ class Module:
     called: frozenset[str] = frozenset()
     """Last parts of everything that is called."""
     relative: tuple[tuple[int, str, frozenset[str]], ...] = ()
+    loop_bounds: frozenset[str] = frozenset()
+    """Attributes that bound a loop: `steps` of `for step in range(args.steps)` and of `while step < args.steps`."""
+    spellings: dict[str, str] = field(default_factory=dict)
+    """The flags as they are written: {max_steps: --max-steps}."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +111,14 @@ class Program:
     def flags(self) -> dict[str, Any]:
         """Flags that the program defines by literals, with their defaults; UNKNOWN where none is literal."""
         return {flag: default for module in reversed(self.modules) for flag, default in module.flags.items()}
+
+    def declared(self, flag: str) -> str:
+        """A flag as written and the file that defines it: `--max-steps in train.py`; "" for one it has not."""
+        return next((f"{m.spellings[flag]} in {m.path.name}" for m in self.modules if flag in m.spellings), "")
+
+    def bounds_a_loop(self, name: str) -> bool:
+        """Whether an option of that name is what a loop runs to."""
+        return any(name in module.loop_bounds for module in self.modules)
 
     def where(self, module: Module) -> str:
         """A file as a person would name it: the entrypoint by its name, another with who leads to it."""
@@ -182,6 +196,8 @@ def read_module(path: Path) -> Module | None:
         flags=visitor.flags,
         called=frozenset(visitor.called),
         relative=tuple(visitor.relative),
+        loop_bounds=frozenset(visitor.loop_bounds),
+        spellings=visitor.spellings,
     )
 
 
@@ -197,6 +213,8 @@ class _Visitor:
     calls: list[Call] = field(default_factory=list)
     flags: dict[str, Any] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
+    loop_bounds: set[str] = field(default_factory=set)
+    spellings: dict[str, str] = field(default_factory=dict)
 
     def visit(self, tree: ast.AST) -> None:
         nodes = list(_walk(tree))
@@ -207,6 +225,8 @@ class _Visitor:
                 self._attribute(node)
             elif isinstance(node, ast.Call):
                 self._call(node)
+            elif isinstance(node, (ast.For, ast.While)):
+                self.loop_bounds |= set(_bounds(node))
 
     def _import(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
@@ -240,15 +260,22 @@ class _Visitor:
         literals = {item.arg: _literal(item.value) for item in node.keywords if item.arg is not None}
         if name in _FLAG_CALLS:
             default = literals.get("default", UNKNOWN)
-            self.flags |= {_flag(text): default for text in _texts(node.args) if text.startswith("-")}
+            names = [text for text in _texts(node.args) if text.startswith("-")]
+            self.flags |= {_flag(text): default for text in names}
+            self.spellings |= {_flag(text): text for text in names}
         elif name.startswith(_ABSL_PREFIX):
             default = _literal(node.args[1]) if len(node.args) > 1 else UNKNOWN
             self.flags |= {_flag(text): default for text in _texts(node.args[:1])}
+            self.spellings |= {_flag(text): f"--{text}" for text in _texts(node.args[:1])}
         if literals or name[:1].isupper():
             is_open = any(keyword.arg is None for keyword in node.keywords)
             original = self.aliases.get(name, name).rpartition(".")[2]
             args = tuple(_literal(item) for item in node.args)
-            call = Call(name=original, args=args, literals=literals, is_open=is_open, file=self.path.name)
+            plain = [(item.arg, item.value) for item in node.keywords if item.arg]
+            options = {name: value.attr for name, value in plain if isinstance(value, ast.Attribute)}
+            call = Call(
+                name=original, args=args, literals=literals, is_open=is_open, file=self.path.name, options=options
+            )
             self.calls.append(call)
 
 
@@ -267,6 +294,17 @@ def _literal(node: ast.expr) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return UNKNOWN
+
+
+def _bounds(node: ast.For | ast.While) -> Iterator[str]:
+    """Attributes in `range(...)` of a for loop, or in what a while loop compares."""
+    if isinstance(node, ast.While):
+        bound: list[ast.expr] = [node.test] if isinstance(node.test, ast.Compare) else []
+    else:
+        inner = [call for call in ast.walk(node.iter) if isinstance(call, ast.Call)]
+        bound = [item for call in inner if _called(call.func) in ("range", "trange") for item in call.args]
+    for item in bound:
+        yield from (found.attr for found in ast.walk(item) if isinstance(found, ast.Attribute))
 
 
 def _walk(tree: ast.AST) -> Iterator[ast.AST]:

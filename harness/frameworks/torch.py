@@ -24,6 +24,10 @@ OUTPUT_METRIC_DIRS = ("runs", "logs", "tensorboard")
 DEFAULT_CHECKPOINT_DIR = "checkpoints"
 UNAMBIGUOUS_STEP_NAMES = tuple(name for name in limits.STEP_FLAGS if name not in ("steps", "iterations", "num-steps"))
 """Names that mean the length of the run in a config file or as a flag's default, too."""
+LOOP_NAMES = tuple(name for name in limits.STEP_FLAGS if name not in UNAMBIGUOUS_STEP_NAMES)
+"""Names that mean it as a flag's default where a loop of the program runs to it and no other flag can be its length."""
+OTHER_LENGTHS = (*limits.STEP_FLAGS, *limits.EPOCH_FLAGS, "total-timesteps", "timesteps", "total-frames", "max-time")
+EPOCH_NAMES = tuple(name.replace("-", "_") for name in limits.EPOCH_FLAGS)
 HYDRA_OUTPUT = "outputs"
 """Hydra's default directory of runs, below the working directory."""
 
@@ -96,11 +100,14 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
     checkpoint_roots = (*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
     hydra = _hydra_directory(command, spec, settings)
+    epochs = settings.first(EPOCH_NAMES)
     return FrameworkFacts(
         name=name,
         reason=reason,
         target_steps=limit[0] if limit else None,
         target_source=limit[1] if limit else "",
+        target_epochs=epochs.whole,
+        target_epochs_source=epochs.source if epochs.whole else "",
         metric_roots=_absolute((*_metric_roots(settings, spec, (*save_dirs, *output_dirs)), *hydra)),
         checkpoint_roots=_absolute((*checkpoint_roots, *hydra)),
         checkpoint_asked=bool(given or save_dirs),
@@ -112,7 +119,15 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
 def _stated_limit(settings: Settings) -> tuple[int, str] | None:
     """The length of the run where a config file or the default of a flag says it."""
     stated = settings.first(UNAMBIGUOUS_STEP_NAMES)
-    return (stated.whole, stated.source) if stated.whole is not None else None
+    if stated.whole is not None:
+        return stated.whole, stated.source
+    flags = settings.program.flags()
+    lengths = [name for name in OTHER_LENGTHS if name.replace("-", "_") in flags]
+    if len(lengths) != 1 or lengths[0] not in LOOP_NAMES:
+        return None
+    default = settings.get(lengths[0].replace("-", "_"))
+    bounds = settings.program.bounds_a_loop(lengths[0].replace("-", "_"))
+    return (default.whole, default.source) if default.whole is not None and bounds else None
 
 
 def _hydra_directory(command: TrainingCommand, spec: RunSpec, settings: Settings) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ of the last row is the mean of the whole run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from harness.command import limits
 from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
+from harness.command.modules import find_module
 from harness.command.overrides.model import FlagTable
 from harness.frameworks import effective
 from harness.frameworks.argument_classes import argument_table
@@ -228,10 +230,8 @@ class TransformersAdapter:
         report = settings.get("report_to", "none")
         if report.known and str(report.value).lower() not in ("none", "[]", "['none']"):
             return
-        site = site_packages(command, spec)
-        if site is None or not any((site / name).is_dir() for name in ("tensorboard", "tensorboardX")):
-            return
-        yield _addition("report_to", "tensorboard")
+        if has_package(command, spec, "tensorboard", "tensorboardX"):
+            yield _addition("report_to", "tensorboard")
 
     def _advice(self, command: TrainingCommand, spec: RunSpec, settings: Settings) -> tuple[Finding, ...]:
         every = settings.get("logging_steps", self.logging_steps)
@@ -245,15 +245,13 @@ class TransformersAdapter:
         return (Finding(code="nothing-logged", message=message, refuses=False),)
 
 
-def site_packages(command: TrainingCommand, spec: RunSpec) -> Path | None:
-    """The directory with the installed packages of the trainer's Python, as far as its path tells."""
-    import os
-
+def has_package(command: TrainingCommand, spec: RunSpec, *names: str) -> bool:
+    """Whether the trainer's Python finds one of the packages; its finder alone runs."""
     python = interpreter_path(command, spec.workdir, os.environ)
     if python is None:
-        return None
-    found = sorted(python.parent.parent.glob("lib/python3*/site-packages"))
-    return found[-1] if found else None
+        return False
+    found = (find_module(python, name, spec.workdir, os.environ, command) for name in names)
+    return any(answer is not None and answer[0] for answer in found)
 
 
 def _addition(key: str, value: str) -> Addition:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
 from harness.judge.model import Check, failed, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text
 from harness.record.reasons import Reason
@@ -35,6 +39,9 @@ def epochs_completed(seen: Observation) -> float | None:
                   if tag.tag in ("epoch", "train/epoch") and tag.fresh_points and tag.max_finite is not None]
     if seen.weights.last_epoch is not None and seen.facts is not None and seen.facts.step_base == 0:
         known.append(seen.weights.last_epoch + (0 if not counts_steps(seen) else 1))
+    rows = epoch_rows(seen)
+    if rows is not None and rows.completed is not None:
+        known.append(rows.completed)
     entered, last = epochs_entered(seen), seen.steps.last
     ends = [tag for tag in seen.tags if tag.last_step is not None and tag.fresh_points
             and (tag.phase is Phase.EVAL or tag.tag.endswith("_epoch"))]
@@ -43,10 +50,76 @@ def epochs_completed(seen: Observation) -> float | None:
     return max(known, default=None)
 
 
+def planned_epochs(seen: Observation) -> float | None:
+    """Epochs that the run was to have: by the user, the command, the trainer's counter, or, where a series counts
+    shares of an epoch, by how many steps an epoch took and how many steps the run was to have."""
+    asked = seen.record.spec.max_epochs
+    known = [asked, seen.facts.target_epochs if seen.facts and seen.target is None else None,
+             seen.counter.planned_epochs if seen.counter else None]
+    stated = next((epochs for epochs in known if epochs is not None), None)
+    done, rows = epochs_completed(seen), epoch_rows(seen)
+    last = seen.steps.completed
+    if stated is not None or rows is None or not rows.shares or not done or not last or seen.target is None:
+        return stated
+    return round(done * seen.target / last, 3)
+
+
 def epochs_entered(seen: Observation) -> int | None:
-    """Epochs that were begun, by a series named `epoch` that counts from 0."""
+    """Epochs that were begun, by a series named `epoch` whose first number is known."""
+    rows = epoch_rows(seen)
+    if rows is not None:
+        return rows.entered
     values = [tag.max_finite for tag in seen.tags if tag.tag == "epoch" and tag.fresh_points]
     known = [value for value in values if value is not None]
     if not known or seen.facts is None or seen.facts.step_base != 0:
         return None
     return int(max(known)) + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRows:
+    """What a series named `epoch` of a program of which nothing else is known tells."""
+
+    entered: int
+    completed: float | None
+    shares: bool = False
+    """Whether it counts shares of an epoch, and not epochs."""
+    steps_each: int | None = None
+    """Steps of every epoch, where all have as many and the last one was logged to its end."""
+
+
+def epoch_rows(seen: Observation) -> EpochRows | None:
+    """Shares of epochs as they are; whole numbers from 0 or 1, where the last epoch counts once it is as long as the
+    others, by the steps that were logged. None where the adapter itself knows how its epochs count."""
+    tags = [tag for tag in seen.tags if tag.tag.rpartition("/")[2] == "epoch" and tag.fresh_points]
+    store = seen.record.store
+    if not tags or store is None or (seen.facts is not None and seen.facts.step_base is not None):
+        return None
+    tag = max(tags, key=lambda item: item.fresh_points)
+    return read_epochs(((point.step, point.value) for point in store.iter_series(tag.tag, run=tag.run)),
+                       seen.steps.cadence)
+
+
+def read_epochs(points: Iterable[tuple[int, float]], cadence: int) -> EpochRows | None:
+    """`points`: (step, epoch), steps rising. `cadence`: distance of logged steps."""
+    starts: dict[int, int] = {}
+    most, shares, first, last = 0.0, False, None, 0
+    for step, value in points:
+        if not 0 <= value < 1e9:
+            return None
+        shares |= not value.is_integer()
+        most, first, last = max(most, value), step if first is None else first, step
+        starts.setdefault(int(value), step)
+    if first is None:
+        return None
+    if shares:
+        return EpochRows(entered=-int(-most // 1), completed=round(most, 3), shares=True)
+    base, newest = min(starts), max(starts)
+    if base not in (0, 1) or len(starts) != newest - base + 1:
+        return None
+    entered = newest - base + 1
+    lengths = {after - before for before, after in pairwise(starts.values())}
+    each = lengths.pop() if len(lengths) == 1 else 0
+    rows_end_their_steps = first >= min(cadence, each) - 1
+    ends = each > 0 and rows_end_their_steps and last >= starts[newest] + each - min(cadence, each)
+    return EpochRows(entered=entered, completed=entered if ends else entered - 1, steps_each=each if ends else None)

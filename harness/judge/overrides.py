@@ -70,14 +70,19 @@ def _plain_name(name: str) -> str:
 
 
 def _find(told: dict[str, dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """The value under this name, or under the dotted names that end in it, where those agree."""
+    """The value under this name, else under the dotted names that end in it, where those agree."""
     name = _plain_name(name)
     if not name:
         return None
     same = [value for key, value in told.items() if _plain_name(key) == name]
-    ending = same or [value for key, value in told.items() if _plain_name(key).endswith("." + name)]
+    ending = same or [value for key, value in told.items() if _ends(_plain_name(key), name)]
     agree = all(_same(_plain(item.get("value")), _plain(ending[0].get("value"))) for item in ending)
     return ending[0] if ending and agree else None
+
+
+def _ends(key: str, name: str) -> bool:
+    """Whether a dotted key ends in this name; an item of a list is only meant by its number."""
+    return key.endswith("." + name) and not any(part.isdigit() for part in key[: -len(name)].split("."))
 
 
 def _lr_effect(seen: Observation, told: dict[str, dict[str, Any]], key: str, asked: str, name: str) -> Effect:

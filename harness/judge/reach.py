@@ -6,7 +6,7 @@ thing confirm each other; where no two do, nothing is proven, and only a count i
 
 from __future__ import annotations
 
-from harness.judge.epochs import epochs_completed, target_epoch
+from harness.judge.epochs import epoch_rows, epochs_completed, target_epoch
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
 from harness.record.reasons import Reason
@@ -197,11 +197,20 @@ def _short(seen: Observation, target: int, reached: int, expected: str, shown: s
 
 
 def _own_limit(seen: Observation, reached: int) -> str:
-    """Which limit of the trainer's own ended the run, where it says so."""
+    """Which limit of the trainer's own ended the run, as far as the trainer or the run's course says so."""
     counter = seen.counter
-    if counter is None or counter.planned is None or not reached >= counter.planned:
-        return ""
-    return f": the trainer's own limit is {counter.planned} (max_steps in {counter.source})"
+    if counter is not None and counter.planned is not None and reached >= counter.planned:
+        return f": the trainer's own limit is {counter.planned} (max_steps in {counter.source})"
+    done = epochs_completed(seen)
+    if counter is not None and counter.planned_epochs and counter.epoch and counter.epoch >= counter.planned_epochs:
+        return f": the trainer's own limit is {counter.planned_epochs:g} epochs (in {counter.source})"
+    epochs = seen.facts.target_epochs if seen.facts else None
+    if epochs is not None and done is not None and done >= epochs and seen.facts is not None:
+        return f": {epochs} epochs ({seen.facts.target_epochs_source}) ended it"
+    rows = epoch_rows(seen)
+    if rows is not None and rows.steps_each and rows.entered > 1:
+        return f": it ended with epoch {rows.entered}, each of {rows.steps_each} steps: a limit on epochs ended it"
+    return ""
 
 
 def is_target_met(seen: Observation) -> bool | None:

@@ -10,6 +10,7 @@ from typing import Any
 from harness import __version__
 from harness.judge.anomalies import anomalies_of
 from harness.judge.babysit import finding_of, was_watched, write_watch
+from harness.judge.epochs import epochs_completed, planned_epochs
 from harness.judge.fields import (
     best_checkpoint,
     common_fields,
@@ -53,7 +54,7 @@ def build_report(out_dir: Path) -> dict[str, Any]:
 def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
     duration = record.fact("attempt-ended", "seconds") or 0.0
     completed = completed_steps(seen)
-    epochs = last_value(seen, ("epoch", "train/epoch"))
+    epochs = _epochs(seen)
     checkpoints = _checkpoints(record)
     return {
         **common_fields(record, verdict),
@@ -73,6 +74,12 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "babysit_training_ref": outdir.WATCH_REPORT if was_watched(record) else None,
         "evidence": _evidence(record, verdict, seen),
     }
+
+
+def _epochs(seen: Observation) -> float | None:
+    """Epochs that were ended; where nothing tells, the last number of a series of that name."""
+    done = epochs_completed(seen)
+    return last_value(seen, ("epoch", "train/epoch")) if done is None else done
 
 
 def summary_line(verdict: Verdict, completed: int | None, target: int | None) -> str:
@@ -147,7 +154,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
                      "devices": list(used.devices) or None, "launcher": used.launcher,
                      "realised": used.stepping or None},
         "requested": {"max_steps": record.spec.max_steps, "max_epochs": record.spec.max_epochs,
-                      "target_steps": seen.target,
+                      "target_steps": seen.target, "target_epochs": planned_epochs(seen),
                       "target_source": seen.target_source or None},
         "observed": _observed(record, seen),
         "samples": [],
@@ -209,7 +216,7 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
         "updates_executed": executed,
         "updates_effective": None if effective is None or executed is None else min(effective, executed),
         "updates_skipped": probe.scaler_skips if probe.torch_seen else None,
-        "epochs": last_value(seen, ("epoch", "train/epoch")),
+        "epochs": _epochs(seen),
         "metrics": [
             {"tag": tag.tag, "run": tag.run, "points": tag.fresh_points, "first_step": tag.first_step,
              "last_step": tag.last_step, "last_value": tag.last_value, "min": tag.min_finite, "max": tag.max_finite,

@@ -18,7 +18,7 @@ def render_summary(report: dict[str, Any], out_dir: Path) -> str:
         f"Command: {report['train_cmd']}",
         f"Terminal state: {report['terminal_state']}",
         f"Steps completed: {_count(report['total_steps'])}/{_count(evidence['requested'].get('target_steps'))}",
-        f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('max_epochs'))}",
+        f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('target_epochs'))}",
         f"Training duration: {clock(report['training_duration_seconds'])}",
         f"Final metrics: {_metrics(report['final_metrics'])}",
         f"Best checkpoint: {_best(report)}",

@@ -32,6 +32,8 @@ _TEXT_PAIR = re.compile(
     r"(?:\s?=\s{0,20}|:\s{1,20}|(?<=(?i:loss))\s{1,4}|(?<=(?i:ppl))\s{1,4}|(?<=(?i:acc))\s{1,4})"
     rf"({_NUMBER})(?![\w.:/-])"
 )
+_DEEPSPEED = re.compile(r"\bstep=(\d{1,18}), skipped=\d{1,18}, lr=\[([-+.eE\d, ]{1,400})\]")
+"""DeepSpeed's own line: the rate of each parameter group."""
 _STEP = re.compile(
     r"(?i)(?<![\w/.-])(?:global[_ ]?step|steps?|iterations?|iter|updates?)\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}(\d{1,18})"
     r"(?:\s{0,4}/\s{0,4}(\d{1,18}))?(?![\w.])(?!-\w)"
@@ -289,6 +291,15 @@ def _keras(text: str) -> Bar | None:
     )
 
 
+def _rates(text: str) -> dict[str, float]:
+    """The one rate of all parameter groups as `lr`, different ones by their group's number."""
+    try:
+        rates = [float(item) for item in text.split(",")]
+    except ValueError:
+        return {}
+    return {"lr": rates[0]} if len(set(rates)) == 1 else {f"lr/{number}": rate for number, rate in enumerate(rates)}
+
+
 def _prose(text: str) -> list[Said]:
     banner = _banner(text)
     if banner is not None:
@@ -296,6 +307,8 @@ def _prose(text: str) -> list[Said]:
     epoch, step = _EPOCH.search(text), _STEP.search(text)
     if epoch is None and step is None:
         return []
+    if engine := _DEEPSPEED.search(text):
+        return [Row(values=_rates(engine[2]), step=int(engine[1]), is_text=True)]
     named = re.search(r"(?:^|\s)metric=(\S{1,100}) value=(\S{1,40})", text)
     pairs: dict[str, float] = {}
     if named and re.fullmatch(_NUMBER, named[2]):

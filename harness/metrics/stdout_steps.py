@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.metrics.model import RestartMarker
 from harness.metrics.stdout_lines import Banner, Bar, Row, Said, read_line
@@ -227,6 +227,9 @@ class StdoutParser:
         elif row.step_total is not None:
             self.announced_total = row.step_total
         self.last_step, self._has_steps = step, True
+        if row.values and row.epoch is not None and row.step_total is None:
+            # The step is the run's, so that the epoch beside it tells how long epochs are.
+            row = replace(row, values={"epoch": row.epoch, **row.values})
         if row.values:
             yield from self._emit(row, step)
 

@@ -50,8 +50,22 @@ LIGHTNING_YAML = """\
 trainer:
   max_steps: 20
   log_every_n_steps: 2
+  callbacks:
+    - class_path: lightning.pytorch.callbacks.EarlyStopping
+      init_args:
+        monitor: val_loss
+        patience: 3  # evaluations
 model:
   lr: 0.01
+"""
+GRPO = """\
+from trl_grpo import digits
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser
+
+config, model = TrlParser((GRPOConfig, ModelConfig)).parse_args_and_config()
+data = load_dataset("json", data_files="prompts.jsonl", split="train")
+GRPOTrainer(model=model.model_name_or_path, args=config, train_dataset=data, reward_funcs=digits).train()
 """
 TORCH = (PROGRAMS / "torch_argparse.py").read_text(encoding="utf-8")
 IGNORES_LR = TORCH.replace("    torch.manual_seed(0)\n", "    torch.manual_seed(0)\n    options.lr = 0.01\n")
@@ -81,16 +95,40 @@ OVERRIDDEN = {
         files={"train.py": HF_FROM_JSON, "args.json": HF_JSON},
     ),
     "trl-yaml": Overridden(
-        command=script("trl_sft.py", "--config sft.yaml"),
-        overrides=(("learning_rate", 1e-3), ("max_length", 16)),
+        command=script("trl_sft.py", "--config sft.yaml --use_peft True --lora_target_modules q_proj v_proj"),
+        overrides=(("learning_rate", 1e-2), ("max_length", 16)),
         placed=("written to hp-overrides.yaml as learning_rate", "injected as --max_length 16"),
         files={"sft.yaml": TRL_YAML},
     ),
     "lightning-cli": Overridden(
         command=script("lightning_cli.py", "fit --config lit.yaml --data.batch_size=8"),
-        overrides=(("model.lr", 0.03), ("data.batch_size", 4)),
-        placed=("injected as --model.lr 0.03", "was --data.batch_size=8"),
+        overrides=(("model.lr", 0.03), ("data.batch_size", 4), ("patience", 4)),
+        placed=(
+            "injected as --model.lr 0.03", "was --data.batch_size=8",
+            "written to hp-overrides.yaml as trainer.callbacks.0.init_args.patience: 4, was 3",
+        ),
         files={"lit.yaml": LIGHTNING_YAML},
+    ),
+    "lightning": Overridden(
+        command=script("lightning_script.py"), overrides=(("learning_rate", 0.03),), placed=("--lr 0.03",),
+    ),
+    "dpo": Overridden(
+        command=script(
+            "trl_dpo.py",
+            f"{trainer_runs.TRL} --dataset_name dpo.jsonl --output_dir out --max_steps 6 --save_steps 3",
+        ),
+        overrides=(("beta", 0.3), ("lr", 1e-4)), placed=("--beta 0.3", "injected as --learning_rate 0.0001"),
+    ),
+    "grpo": Overridden(
+        command=f"env PYTHONPATH={shlex.quote(str(PROGRAMS))} {PYTHON} train.py --model_name_or_path tiny "
+        "--output_dir out --max_steps 4 --per_device_train_batch_size 4 --num_generations 4 --use_cpu True "
+        "--bf16 False --max_completion_length 8 --logging_steps 1 --save_steps 2",
+        overrides=(("learning_rate", 1e-3), ("num_generations", 2)),
+        placed=("injected as --learning_rate 0.001", "was --num_generations 4"),
+        files={"train.py": GRPO},
+    ),
+    "keras": Overridden(
+        command=script("keras_fit.py", "--epochs 3"), overrides=(("learning_rate", 0.03),), placed=("--lr 0.03",),
     ),
     "hydra": Overridden(
         command=script("hydra_app.py", "trainer.max_steps=15"),

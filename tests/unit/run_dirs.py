@@ -25,6 +25,9 @@ class RunDir:
     loss: tuple[float, ...] = tuple(3.0 / step for step in range(1, 11))
     grad_norm: tuple[float, ...] = (1.0,) * 10
     lr: tuple[float, ...] = (0.1,) * 10
+    extra: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Further series by tag, at the same steps."""
+    overrides: tuple[dict[str, Any], ...] = ()
     first_step: int = 1
     steps: tuple[int, ...] = ()
     """Metric steps; empty for consecutive ones from first_step."""
@@ -54,7 +57,7 @@ class RunDir:
             journal.write("run-started", run_id="made", session="", harness_version="0", supervisor_pid=1)
             journal.write("command", text="python train.py", argv=list(self.argv), cwd=str(out_dir),
                           env_changes={}, entrypoint="train.py", facts=self.facts.to_json(),
-                          topology=self.topology, overrides=[], findings=[])
+                          topology=self.topology, overrides=list(self.overrides), findings=[])
             journal.write("environment", environment={
                 "host": "here", "os": {"system": "Linux"}, "python": {"version": "3"}, "packages": {"torch": "2"},
                 "accelerators": []}, commit={"sha": None, "reason": "not a repository"})
@@ -80,7 +83,7 @@ class RunDir:
     def _metrics(self, out_dir: Path, now: float) -> int:
         events = [MetricEvent(tag, self.steps[index] if self.steps else self.first_step + index, value, now + index)
                   for tag, values in (("train/loss", self.loss), ("train/grad_norm", self.grad_norm),
-                                      ("train/lr", self.lr))
+                                      ("train/lr", self.lr), *self.extra.items())
                   for index, value in enumerate(values)]
         with MetricStore.create(out_dir / outdir.METRICS_DB) as store:
             source = store.add_source(kind="tensorboard", path="events")

@@ -85,6 +85,14 @@ def test_config_alone_gets_a_note(tmp_path: Path) -> None:
     assert facts.metric_roots == (str(tmp_path / "o"),)
 
 
+LOOP = """\
+import torch
+p.add_argument("--steps", type=int, default=200)
+for step in range(1, options.steps + 1):
+    pass
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "arguments", "target", "where"),
     [
@@ -98,7 +106,17 @@ def test_config_alone_gets_a_note(tmp_path: Path) -> None:
             "fit", 9, "trainer_defaults in t.py",
         ),
         ("import lightning as L\nL.Trainer(max_steps=5)\n", "", 5, "Trainer(max_steps=...) in t.py"),
-        ("import torch\np.add_argument('--max-steps', default=12)\n", "", 12, "the default of --max-steps"),
+        ("import torch\np.add_argument('--max-steps', default=12)\n", "", 12, "the default of --max-steps in t.py"),
+        ("import lightning as L\np.add_argument('--limit', type=int, default=6)\nL.Trainer(max_steps=args.limit)\n", "",
+         6, "the default of --limit in t.py"),
+        ("import lightning as L\np.add_argument('--limit', default=6)\nL.Trainer(max_steps=args.limit)\n", "--limit 4",
+         4, "--limit"),
+        ("import lightning as L\np.add_argument('--limit', default=6)\nL.Trainer(max_steps=2 * args.limit)\n", "",
+         None, ""),
+        (LOOP, "", 200, "the default of --steps in t.py"),
+        (LOOP.replace("range(1, options.steps + 1)", "range(9)"), "", None, ""),
+        (LOOP + "p.add_argument('--total-timesteps', default=9)\n", "", None, ""),
+        (LOOP + "p.add_argument('--epochs', default=9)\n", "", None, ""),
         ("import jax\nflags.DEFINE_integer('num_steps', 8, '')\n", "--num_steps=6", 6, "--num_steps"),
         ("import torch\n", "--config c.yaml", 15, "trainer.max_steps in c.yaml"),
     ],
@@ -122,6 +140,18 @@ def test_epochs_are_the_target_without_steps(tmp_path: Path) -> None:
     assert (lightning.target_steps, lightning.target_epochs, lightning.step_base) == (None, 3, 0)
     assert (keras.target_epochs, keras.step_unit) == (4, "epoch")
     assert str(tmp_path / "out/log.csv") in keras.metric_roots
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epochs", "source"),
+    [("", 5, "the default of --epochs in t.py"), ("--epochs 2", 2, "--epochs"), ("--max_steps 9", 5, "the default of")],
+)
+def test_epochs_of_a_plain_script(tmp_path: Path, arguments: str, epochs: int, source: str) -> None:
+    """Its flag, else the default of it; a limit on steps stands beside them."""
+    (tmp_path / "t.py").write_text("import torch\np.add_argument('--epochs', type=int, default=5)\n")
+    facts = prepared(tmp_path, f"python t.py {arguments}")[1]
+    assert facts.target_epochs == epochs and facts.target_epochs_source.startswith(source)
+    assert facts.target_steps == (9 if "max_steps" in arguments else None)
 
 
 def test_nan_filter_masks_unless_it_is_off(tmp_path: Path) -> None:

@@ -162,8 +162,19 @@ def test_lists_of_a_config_are_told(tmp_path: Path) -> None:
     ids = ", ".join(["1"] * 99)
     path.write_text(f"optim:\n  betas: [0.9, 0.95]\n  groups: [{{lr: 1}}]\n  ids: [{ids}]\n", encoding="utf-8")
     found = config_values(path)
-    assert {key: item.value for key, item in found.items()} == {"optim.betas": "[0.9, 0.95]"}
+    assert {key: item.value for key, item in found.items()} == {
+        "optim.betas": "[0.9, 0.95]", "optim.groups.0.lr": 1,
+    }
     assert effect("betas", "0.9 0.95", {key: item.value for key, item in found.items()}).holds is True
+
+
+def test_item_of_a_list_is_meant_by_its_number_only(tmp_path: Path) -> None:
+    """A callback's own setting is no setting of the run."""
+    told = {"trainer.callbacks.0.init_args.patience": 3, "groups.1.lr": 7}
+    place = "hp-overrides.yaml:trainer.callbacks.0.init_args.patience"
+    assert effect("patience", "3", told, place=place).holds is True
+    assert effect("patience", "4", told, place=place).holds is False
+    assert effect("patience", "4", told).holds is None and effect("lr", "0.1", told).holds is None
 
 
 def test_check_names_the_value_that_was_used() -> None:
