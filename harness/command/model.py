@@ -16,6 +16,8 @@ class Finding:
     """Names the input, the place and the remedy."""
     refuses: bool
     """Whether nothing may be launched."""
+    remedy: str = ""
+    """What to give instead, word for word, where that can be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

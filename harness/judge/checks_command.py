@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness.judge.asserted import is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
@@ -16,8 +18,9 @@ def check_command(seen: Observation) -> Check:
         return unproven("command", Reason.EVIDENCE_INCOMPLETE, expected, "none", "the journal holds no command")
     for finding in entry.get("findings") or []:
         if finding.get("refuses"):
-            return failed("command", _reason(finding.get("code")), expected, str(entry.get("text")),
-                          str(finding.get("message")))
+            check = failed("command", _reason(finding.get("code")), expected, str(entry.get("text")),
+                           str(finding.get("message")))
+            return replace(check, exact_remedy=str(finding.get("remedy") or ""))
     if is_launch_asserted(seen) and not entry.get("argv"):
         return unproven("command", Reason.COMMAND_UNKNOWN, expected, "none", "nobody said what was run (--train-cmd)")
     return passed("command", expected, str(entry.get("text")))

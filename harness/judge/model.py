@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.record.reasons import Reason
+from harness.record.reasons import REASONS, Reason
 from harness.record.vocabulary import CheckStatus, Confidence, Decision, GateStatus, Outcome, ReasonKind, TerminalState
 
 
@@ -19,6 +19,13 @@ class Check:
     observed: str
     why: str
     reason: Reason | None = None
+    exact_remedy: str = ""
+    """What to do in this very case; the reason's own remedy where it is empty."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a check that is not passed."""
+        return self.exact_remedy or (REASONS[self.reason].remedy if self.reason is not None else "")
 
     def to_json(self) -> dict[str, Any]:
         """As train-model.json holds it."""

@@ -102,7 +102,7 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
                 "title": f"{check.reason.value}: {REASONS[check.reason].meaning}",
                 "description": f"{gate.name}.{check.name}: expected {check.expected}; observed {check.observed}; "
                                f"{check.why}",
-                "fix": REASONS[check.reason].remedy,
+                "fix": check.remedy,
             })
     found += [finding_of(anomaly) for anomaly in anomalies_of(seen)]
     lost = [str(entry.get("message")) for entry in record.every("evidence-lost")]

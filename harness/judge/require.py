@@ -6,7 +6,6 @@ from pathlib import Path
 
 from harness.errors import CheckFailure
 from harness.judge.model import Check, Gate, Verdict
-from harness.record.reasons import REASONS
 from harness.record.vocabulary import CheckStatus, Decision
 
 
@@ -36,5 +35,5 @@ def _message(gate: Gate, check: Check, out_dir: Path) -> str:
     return (
         f"{gate.name}.{check.name} {check.status.value}: {check.reason.value}\n"
         f"  expected: {check.expected}\n  observed: {check.observed}\n  why:      {check.why}\n"
-        f"  evidence: {out_dir / 'train-model.json'}\n  remedy:   {REASONS[check.reason].remedy}"
+        f"  evidence: {out_dir / 'train-model.json'}\n  remedy:   {check.remedy}"
     )

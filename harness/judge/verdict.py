@@ -79,7 +79,7 @@ def _reasons(gates: tuple[Gate, ...]) -> list[ReasonGiven]:
     """One for each check that is not passed, failures first."""
     given = [
         ReasonGiven(code=check.reason, kind=reason_kind(check.reason, check.status), gate=gate.name,
-                    check=check.name, remedy=REASONS[check.reason].remedy)
+                    check=check.name, remedy=check.remedy)
         for gate in gates for check in gate.checks
         if check.reason is not None and check.status in (CheckStatus.FAILED, CheckStatus.UNPROVEN)
     ]

@@ -53,6 +53,8 @@ class JsonlReader(TailedFile):
         self._tag_index: dict[str, int] = {}
         self._in_a_row: dict[str, int] = {}
         """How many numbers a tag had since it was null."""
+        self._has_step = False
+        """Whether a row of the file has a step, so that an epoch is none."""
         self._discarding = False
         self._fresh_start = first_offset == 0
 
@@ -104,6 +106,9 @@ class JsonlReader(TailedFile):
         has_null = b"null" in line
         dense = [tag for tag, count in self._in_a_row.items() if count >= _DENSE_FROM] if has_null else ()
         found = row_metrics(row, frozenset(dense))
+        self._has_step |= found is not None
+        if found is None and not self._has_step:
+            found = row_metrics(epoch_as_step(row), frozenset(dense))
         if found is None:
             return
         step, wall, metrics = found
@@ -167,6 +172,12 @@ def row_metrics(
     return step, wall, metrics
 
 
+def epoch_as_step(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row with its whole number of epochs as its step, too, where it has no other: some loops log once an epoch."""
+    epoch = _step(row["epoch"]) if "epoch" in row else None
+    return row if epoch is None or not row.keys().isdisjoint(STEP_KEYS) else {**row, "step": epoch}
+
+
 def _items(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """(tag, what stands under it), one level deep, without the step."""
     for key, value in row.items():
@@ -187,7 +198,8 @@ def looks_like_metrics(path: Path) -> bool | None:
         return None
     lines = head.split(b"\n")[:-1][:_LOOK_AT_LINES]
     rows = [_parse(line) for line in lines if len(line) <= MAX_LINE_BYTES]
-    if any(row is not None and (found := row_metrics(row)) is not None and found[2] for row in rows):
+    found = [row_metrics(epoch_as_step(row)) for row in rows if row is not None]
+    if any(row is not None and row[2].keys() - {"epoch"} for row in found):
         return True
     return False if len(lines) == _LOOK_AT_LINES or len(head) == _LOOK_AT_BYTES else None
 

@@ -25,6 +25,7 @@ class Reason(str, Enum):
 
     COMMAND_NOT_FOUND = "command-not-found"
     COMMAND_REFUSED = "command-refused"
+    OVERRIDE_NOT_PLACED = "override-not-placed"
     ENTRYPOINT_MISSING = "entrypoint-missing"
     WORKDIR_MISSING = "workdir-missing"
     LAUNCH_FAILED = "launch-failed"
@@ -94,6 +95,9 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.COMMAND_REFUSED: _reason(
         _B, "the command is not a training command, or cannot be run as it stands",
         "give the command that trains; the finding says what to write instead"),
+    Reason.OVERRIDE_NOT_PLACED: _reason(
+        _B, "an override has no place where the program would read it, or more than one, or a value that it refuses",
+        "say which flag it is with --hp-flag KEY=--flag, or name the config value by its dotted key"),
     Reason.ENTRYPOINT_MISSING: _reason(
         _B, "the script that the command names is not there",
         "check the path against --workdir"),

@@ -130,7 +130,8 @@ def _journal_command(
         facts=facts.to_json() if facts else None,
         topology=processes_asked(inner_command(command)).to_json() if command else None,
         overrides=list(overrides),
-        findings=[{"code": f.code, "message": f.message, "refuses": f.refuses} for f in findings],
+        findings=[{"code": f.code, "message": f.message, "refuses": f.refuses,
+                   **({"remedy": f.remedy} if f.remedy else {})} for f in findings],
     )
 
 

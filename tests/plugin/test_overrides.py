@@ -23,8 +23,16 @@ def test_override_that_has_no_place_is_refused_before_launch(project: Project) -
     done = project.run("--train-cmd", project.toy(), "--hp", "warp=9")
     assert done.returncode == 1
     assert project.launches == []
-    assert "command-refused" in reasons(project.report())
+    assert "override-not-placed" in reasons(project.report())
     assert "--hp-flag warp=" in done.stdout
+
+
+def test_remedy_names_the_flag_that_is_near(project: Project) -> None:
+    """The exact words, in the report and on the terminal."""
+    done = project.run("--train-cmd", project.toy(), "--hp", "sleeep=9")
+    (reason,) = [item for item in project.report()["evidence"]["reasons"] if item["code"] == "override-not-placed"]
+    assert reason["remedy"] == "give --hp-flag sleeep=--sleep"
+    assert "Remedy: give --hp-flag sleeep=--sleep" in done.stdout
 
 
 def test_ini_file_may_hold_several_overrides(project: Project) -> None:

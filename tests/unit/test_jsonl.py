@@ -195,12 +195,15 @@ def test_growth_in_any_pieces_gives_the_same_as_the_whole(
     [
         (['{"step": 1, "loss": 0.5}'], True),
         (['{"config": 1}', '{"step": 1, "loss": 0.5}'], True),
+        (['{"epoch": 1, "loss": 0.5}'], True),
+        (['{"epoch": 1, "name": "a"}'] * 6, False),
+        (['{"epoch": 0.5, "loss": 0.5}'] * 6, False),
         (['{"prompt": "a", "completion": "b"}'] * 6, False),
         (['{"prompt": "a", "completion": "b"}'], None),
         ([b'{"step": 1, "loss": 0.5}'], None),
         ([], None),
     ],
-    ids=["metrics", "header", "dataset", "undecided", "unfinished", "empty"],
+    ids=["metrics", "header", "epochs", "no metric", "shares", "dataset", "undecided", "unfinished", "empty"],
 )
 def test_metric_files_are_told_from_data_sets(
     tmp_path: Path, lines: list[str | bytes], verdict: bool | None
@@ -263,3 +266,19 @@ def test_nan_in_pythons_own_spelling_is_read(token: str, tmp_path: Path) -> None
     losses = [event.value for event in events if event.tag == "loss"]
     assert len(losses) == 2
     assert not math.isfinite(losses[1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (['{"epoch": 1, "loss": 3}', '{"epoch": 2, "loss": 2}'],
+         [("epoch", 1, 1.0), ("loss", 1, 3.0), ("epoch", 2, 2.0), ("loss", 2, 2.0)]),
+        (['{"step": 5, "loss": 3}', '{"epoch": 2, "eval_loss": 2}'], [("loss", 5, 3.0)]),
+        (['{"epoch": 1.5, "loss": 3}'], []),
+    ],
+)  # fmt: skip
+def test_whole_epochs_are_steps_where_no_row_has_one(
+    tmp_path: Path, rows: list[str], expected: list[tuple[str, int, float]]
+) -> None:
+    """A loop that logs once an epoch; its epoch stays a metric, too, so that the unit can be told."""
+    assert values(make(tmp_path / "m.jsonl", *rows)) == expected

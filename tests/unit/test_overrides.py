@@ -653,3 +653,24 @@ def test_overriding_a_config_twice_is_overriding_once(tmp_path: Path) -> None:
     twice = override(shlex.join(once.command.argv), tmp_path, "a.lr=3e-5", "b.0=7")
     assert (twice.command.argv, twice.written) == (once.command.argv, once.written)
     assert once.written.read_text() == text == "a: {lr: 3.0e-5}  # c\nb: [7, 2]\n"
+
+
+# What has no place
+
+
+@pytest.mark.parametrize(
+    ("hp", "remedy"),
+    [
+        ("warmup=3", "give --hp-flag warmup=--warmup-steps or --hp-flag warmup=--warmup-ratio"),
+        ("optimizer.lrr=1", "give --hp optim.lrr.lr=1"),
+        ("colour=red", "give --hp-flag colour=--flag with the program's own flag (it has --config, --warmup-ratio, "
+         "--warmup-steps)"),
+    ],
+)  # fmt: skip
+def test_remedy_of_an_override_without_a_place_is_exact(tmp_path: Path, hp: str, remedy: str) -> None:
+    """The words to give, for the nearest flags and config values; else the flags that there are."""
+    flags = ("--warmup-steps", "--warmup-ratio", "--config")
+    script(tmp_path, PARSER, *(f"p.add_argument({flag!r})" for flag in flags))
+    (tmp_path / "c.yaml").write_text("optim:\n  lrr:\n    lr: 1\n")
+    (finding,) = [item for item in override("python t.py --config c.yaml", tmp_path, hp).findings if item.refuses]
+    assert (finding.code, finding.remedy) == ("override-not-placed", remedy)

@@ -15,7 +15,11 @@ SCALARS = ("int", "float", "bool", "null", "str", "number-text")
 
 
 class EditError(Exception):
-    """A value cannot be changed there; the message says why and what to write instead."""
+    """A value cannot be changed there; the message says why and what to write instead, `remedy` the exact words."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from harness.command.overrides.notes import launcher_notes, launcher_owner
 from harness.command.overrides.program import Program, read_program
 from harness.command.overrides.surface import surface_of, with_words
 from harness.command.overrides.synonyms import normal, setting_kind
+from harness.command.overrides.unplaced import no_place
 from harness.command.overrides.values import Typed, as_bool, read_value
 from harness.record.files import write_text
 from harness.record.reasons import Reason
@@ -111,7 +111,7 @@ class _Session:
             command = with_words(self.command, self.surface, self.words)
         except EditError as error:
             keys = ", ".join(self.applied)
-            findings.append(_refusal(f"--hp {keys}: {error}"))
+            findings.append(_refusal(f"--hp {keys}: {error}", error.remedy))
         findings += conflicts(command, self.workdir, self.files)
         return OverrideResult(
             command=command,
@@ -128,12 +128,13 @@ class _Session:
                 raise EditError(f"cannot be given: {self.surface.refusal}")
             placed = self._place(request, read_value(request.value))
             if placed is None:
-                raise EditError(self._unknown(request))
+                raise self._unknown(request)
         except EditError as error:
             if request.optional:
                 self.unplaced.append(request.key)
             else:
-                self.findings.append(_refusal(f"--hp {request.key}={request.value}: {request.key} {error}"))
+                message = f"--hp {request.key}={request.value}: {request.key} {error}"
+                self.findings.append(_refusal(message, error.remedy))
             return
         self.applied[request.key] = placed
 
@@ -353,24 +354,23 @@ class _Session:
 
     # What is not known
 
-    def _unknown(self, request: OverrideRequest) -> str:
-        owner = launcher_owner(self.command, request.key)
+    def _unknown(self, request: OverrideRequest) -> EditError:
+        """Why a key has no place, what is near it, and the exact words that give it one."""
+        key = request.key
+        owner = launcher_owner(self.command, key)
         if owner:
-            return f"is an option of {owner}, which is never changed, and the script has none of this name"
-        flags = [*self._flags(), *self._help_flags()]
-        names = {normal(name): name for flag in flags for name in flag.names}
-        for config, document in self._documents():
-            names.update({normal(dotted(path)): f"{dotted(path)} in {config.given}"
-                          for path, leaf in document.leaves.items() if leaf.type != "dict"})
-        near = difflib.get_close_matches(normal(request.key), names, n=4, cutoff=0.6)
-        near += [name for name in names if name.endswith("." + normal(request.key)) and name not in near][:4]
-        told = f"; near it: {', '.join(names[name] for name in near)}" if near else ""
+            return EditError(f"is an option of {owner}, which is never changed, and the script has none of this name")
+        flags = {normal(name): name for flag in (*self._flags(), *self._help_flags()) for name in flag.names}
+        values = {
+            normal(dotted(path)): (dotted(path), config.given)
+            for config, document in self._documents() for path, leaf in document.leaves.items() if leaf.type != "dict"
+        }
         why = "no option or config value of this name is known"
-        if self.program.read and not self.program.reads_options and not names:
+        if self.program.read and not self.program.reads_options and not flags and not values:
             why = "its program reads no options from the command line, and the command names no config file"
         elif self._help_problem:
             why += f" ({self._help_problem})"
-        return f"cannot be placed: {why}{told}; say which flag it is with --hp-flag {request.key}=--flag"
+        return no_place(request, why, flags, values)
 
 
 def _pair_override(request: OverrideRequest, key: str, change: Change) -> Override:
@@ -380,5 +380,5 @@ def _pair_override(request: OverrideRequest, key: str, change: Change) -> Overri
     return Override(key=request.key, value=request.value, how=how, kind=setting_kind(key), place=f"{key}=")
 
 
-def _refusal(message: str) -> Finding:
-    return Finding(code=Reason.COMMAND_REFUSED.value, message=message, refuses=True)
+def _refusal(message: str, remedy: str = "") -> Finding:
+    return Finding(code=Reason.OVERRIDE_NOT_PLACED.value, message=message, refuses=True, remedy=remedy)
