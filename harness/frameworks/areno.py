@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.command.model import Finding, TrainingCommand
 from harness.frameworks import effective
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
+from harness.frameworks.dataset import NamedDataset
 from harness.frameworks.source import Program
 from harness.record.reasons import Reason
 from harness.spec import RunSpec
@@ -121,8 +122,26 @@ class ArenoAdapter:
             checkpoint_roots=_directory(command, spec, "--save-path"),
             checkpoint_asked=bool(command.flag("--save-path")) and not _saves_nothing(command),
             start_weights=_start_weights(command, spec),
+            needs_dataset=is_cli,
             algorithm=name,
             algorithm_kind="agentic" if agentic else algorithm.kind,
+        )
+
+    def named_dataset(self, command: TrainingCommand, spec: RunSpec) -> NamedDataset | None:
+        """The dataset of `areno train`, also where it names none; None for a program around AReno's API."""
+        if _Invocation.find(command) is None:
+            return None
+        name = (command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower()
+        kind = ALGORITHMS.get(name, OTHER_ALGORITHM).kind
+        checkpoint = spec.workdir / (command.flag("--ckpt") or "")
+        return NamedDataset(
+            path=command.flag("--dataset-path") or "", algorithm=name,
+            kind="agentic" if kind == "rollout" and command.flag("--agent-fn") else kind,
+            loader=command.flag("--dataset-loader-fn") or None,
+            model_hub=(command.flag("--model-hub") or "modelscope").strip().lower(),
+            tokenizer=checkpoint if (checkpoint / "tokenizer_config.json").is_file() else None,
+            max_prompt_tokens=_number(command, "--max-prompt-tokens"),
+            max_new_tokens=_number(command, "--max-new-tokens"),
         )
 
     def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:

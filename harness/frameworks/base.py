@@ -80,6 +80,8 @@ class FrameworkFacts:
     algorithm: str | None = None
     algorithm_kind: str = "other"
     """sft, dpo, rollout, agentic or other."""
+    needs_dataset: bool = False
+    """Whether the command trains on a dataset whose rows have a contract."""
     resume_from: str | None = None
     """Checkpoint that the command resumes from."""
 

@@ -117,6 +117,9 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
         if not finding.get("refuses"):
             found.append({"severity": "low", "title": str(finding.get("code")),
                           "description": str(finding.get("message")), "fix": "see the description"})
+    for warning in record.fact("dataset", "warnings", []) or []:
+        found.append({"severity": "low", "title": f"dataset: {warning.get('code')}",
+                      "description": str(warning.get("message")), "fix": "look at the rows that it names"})
     return [{"id": f"F{number:03d}", **finding} for number, finding in enumerate(found, start=1)]
 
 
@@ -147,8 +150,8 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
             "host", "os", "python", "packages", "accelerators", "trainer_report", "trainer_check")},
         "model": {"source": facts.start_weights if facts else None, "hub": None, "revision": None,
                   "local_path": facts.start_weights if facts else None, "fingerprint": None},
-        "dataset": {"source": None, "hub": None, "revision": None, "local_path": None, "fingerprint": None,
-                    "rows_seen": None, "rows_total": None},
+        "dataset": {key: record.fact("dataset", key) for key in (
+            "source", "hub", "revision", "local_path", "fingerprint", "rows_seen", "rows_total")},
         "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
         "topology": {"world_size": used.group_size or used.asked, "tp_size": None, "dp_size": None,
                      "devices": list(used.devices) or None, "launcher": used.launcher,

@@ -20,6 +20,7 @@ CHECKPOINT = {
     "path!": TEXT, "step": int, "epoch": NUMBER, "status": TEXT, "nonfinite": [TEXT], "problems": [TEXT],
     "files": [{"path!": TEXT, "sha256": TEXT, "bytes": int}],
 }
+DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
 PROBE_PROCESS = {
     "steps": int, "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
     "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
@@ -34,6 +35,11 @@ SHAPES: Mapping[str, Any] = {
         "overrides": [{"key!": TEXT}], "findings": [{"code": TEXT, "message": TEXT}],
     },
     "environment": {"environment": {"accelerators": list}, "commit": dict},
+    "dataset": {
+        "why": TEXT, "source": TEXT, "hub": TEXT, "revision": TEXT, "local_path": TEXT, "fingerprint": TEXT,
+        "rows_seen": int, "rows_total": int, "verdicts": dict, "judged_by": TEXT,
+        "errors": [DATASET_PROBLEM], "warnings": [DATASET_PROBLEM],
+    },
     "inventory": {"files": int},
     "attempt-started": {"attempt": int, "launched_at": NUMBER},
     "attempt-ended": {

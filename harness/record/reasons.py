@@ -31,6 +31,14 @@ class Reason(str, Enum):
     LAUNCH_FAILED = "launch-failed"
     GPU_MISSING = "gpu-missing"
     ENV_UNRECORDED = "env-unrecorded"
+    DATASET_UNREADABLE = "dataset-unreadable"
+    DATASET_LOADER_FAILED = "dataset-loader-failed"
+    DATASET_LOADER_REQUIRED = "dataset-loader-required"
+    DATASET_CONTRACT_BROKEN = "dataset-contract-broken"
+    DATASET_ALL_DROPPED = "dataset-all-dropped"
+    DATASET_UNINSPECTED = "dataset-uninspected"
+    HUB_UNREACHABLE = "hub-unreachable"
+    HUB_ASSET_MISSING = "hub-asset-missing"
     CRASHED_IN_WINDOW = "crashed-in-window"
     EXIT_CODE = "exit-code"
     KILLED_BY_SIGNAL = "killed-by-signal"
@@ -110,6 +118,30 @@ REASONS: dict[Reason, ReasonSpec] = {
         "run on a machine with a GPU, or drop --require-gpu"),
     Reason.ENV_UNRECORDED: _reason(
         _U, "environment facts could not be recorded", "read the journal's environment record for the error"),
+    Reason.DATASET_UNREADABLE: _reason(
+        _B, "the dataset is not there or cannot be read", "give a path or a ModelScope id that can be read; "
+        "`python -m harness inspect-dataset` shows what it reads"),
+    Reason.DATASET_LOADER_FAILED: _reason(
+        _B, "the dataset loader raised, hung, used too much, or returned what is no dataset",
+        "run it by hand; it must return a list of rows, or a Dataset, within the limits that the finding names"),
+    Reason.DATASET_LOADER_REQUIRED: _reason(
+        _B, "the rows lack what the algorithm reads, or the algorithm takes no dataset without a loader",
+        "give --dataset-loader-fn FILE; the finding names a loader where the rows have a known shape"),
+    Reason.DATASET_CONTRACT_BROKEN: _reason(
+        _B, "a row breaks the contract of the algorithm", "mend the rows that the finding names, or drop them in the "
+        "loader; references/data-contracts.md holds the contracts"),
+    Reason.DATASET_ALL_DROPPED: _reason(
+        _B, "the trainer would drop every row, so nothing would be trained on",
+        "look at the reasons of the dropped rows; raise the token limits or mend the data"),
+    Reason.DATASET_UNINSPECTED: _reason(
+        _U, "the run trains on a dataset that was not looked at", "launch it under the harness, or run "
+        "`python -m harness inspect-dataset`"),
+    Reason.HUB_UNREACHABLE: _reason(
+        _I, "ModelScope cannot be reached and what is needed is not in its cache",
+        "check the network and MODELSCOPE_ENDPOINT, or give a local path"),
+    Reason.HUB_ASSET_MISSING: _reason(
+        _B, "ModelScope has no such model or dataset, or no such revision, subset or split",
+        "give a valid ModelScope id or a local path; nothing is fetched from another hub in its place"),
     Reason.CRASHED_IN_WINDOW: _reason(
         _B, "the process died within the crash window after its start", "read the end of train.log"),
     Reason.EXIT_CODE: _reason(

@@ -23,6 +23,7 @@ from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 from harness.record.secret_finder import named_config_files
 from harness.spec import RunSpec
+from harness.supervise.dataset import announced, look_at_dataset
 from harness.supervise.understand import masked_override, understand
 
 Say = Callable[[str], None]
@@ -82,6 +83,12 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     )
     journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
     findings += _missing_gpu(spec, environment)
+    if not any(finding.refuses for finding in findings):
+        facts_of_data, about_data = look_at_dataset(understood.command, understood.dataset, spec, child, redactor)
+        journal.write("dataset", **facts_of_data)
+        findings += about_data
+        for line in announced(facts_of_data):
+            say(line)
     if any(finding.refuses for finding in findings):
         _announce_refusal(findings, say, redactor)
         return None

@@ -14,6 +14,7 @@ from harness.errors import CommandError
 from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 from harness.spec import RunSpec
+from harness.supervise.dataset import look_at_dataset
 from harness.supervise.preflight import redactor_for
 from harness.supervise.understand import masked_override, understand
 
@@ -21,7 +22,7 @@ from harness.supervise.understand import masked_override, understand
 def preview(spec: RunSpec, *, write: bool = False) -> dict[str, Any]:
     """{ok, argv, command, framework, framework_reason, entrypoint, config, overrides, findings}, secrets masked.
 
-    `ok` is false when a finding forbids the launch. With `write` a rewritten config is put into the out-dir.
+    `ok` is false when a finding forbids the launch, one about the dataset that the command names too. With `write` a rewritten config is put into the out-dir.
     Raises ConfigError for requests that cannot be read.
     """
     environ = dict(os.environ)
@@ -31,7 +32,11 @@ def preview(spec: RunSpec, *, write: bool = False) -> dict[str, Any]:
     except CommandError as error:
         refusal = Finding(code=Reason.COMMAND_REFUSED.value, message=str(error), refuses=True)
         return _document(spec, redactor, None, (refusal,))
-    document = _document(spec, redactor, understood.command, understood.findings)
+    findings = understood.findings
+    if understood.dataset is not None and not understood.refused:
+        child = {**environ, **dict(understood.command.env_assignments)}
+        findings += look_at_dataset(understood.command, understood.dataset, spec, child, redactor)[1]
+    document = _document(spec, redactor, understood.command, findings)
     configs = config_files(inner_command(understood.command), spec.workdir)
     document.update(
         framework=understood.framework,

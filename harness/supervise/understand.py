@@ -17,6 +17,7 @@ from harness.command.parse import parse_command
 from harness.command.shell_text import inner_command
 from harness.command.validate import validate
 from harness.frameworks.base import FrameworkAdapter, FrameworkFacts, Preparation
+from harness.frameworks.dataset import NamedDataset, NamesDataset
 from harness.frameworks.flags import flag_table
 from harness.frameworks.registry import detect
 from harness.frameworks.trackers import with_trackers
@@ -39,6 +40,8 @@ class Understanding:
     findings: tuple[Finding, ...]
     written: tuple[Path, ...]
     """Rewritten config files in the out-dir."""
+    dataset: NamedDataset | None
+    """What the command trains on, where its adapter can tell."""
 
     @property
     def refused(self) -> bool:
@@ -72,6 +75,7 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
         preparation=preparation,
         overrides=(*result.applied, *additions), findings=tuple(dict.fromkeys(findings)),
         written=tuple(result.files) if result.written else (),
+        dataset=adapter.named_dataset(inner_command(completed), spec) if isinstance(adapter, NamesDataset) else None,
     )
 
 

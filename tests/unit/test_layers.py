@@ -18,7 +18,7 @@ LAYERS = (
     ("command", "launch", "probe", "environment"),
     ("metrics",),
     ("frameworks",),
-    ("watch", "checkpoints", "diagnosis"),
+    ("watch", "checkpoints", "data", "diagnosis"),
     ("judge",),
     ("supervise",),
     ("client", "options", "session", "plugin", "commands", "cli", "__main__"),
