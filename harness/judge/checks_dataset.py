@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.judge.model import Check, failed, passed, unproven
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.reasons import Reason
 
@@ -55,5 +55,5 @@ def _check(seen: Observation, name: str, reasons: tuple[Reason, ...], expected: 
         if found:
             return failed(name, reason, expected, f"{entry.get('source') or 'no dataset'}", "; ".join(found)[:2000])
     if any(error.get("reason") in {reason.value for reason in READING} for error in errors):
-        return unproven(name, Reason.DATASET_UNINSPECTED, expected, "none", "the dataset could not be read")
+        return not_applicable(name, "the dataset could not be read")
     return passed(name, expected, str(told))

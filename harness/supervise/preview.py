@@ -22,7 +22,8 @@ from harness.supervise.understand import masked_override, understand
 def preview(spec: RunSpec, *, write: bool = False) -> dict[str, Any]:
     """{ok, argv, command, framework, framework_reason, entrypoint, config, overrides, findings}, secrets masked.
 
-    `ok` is false when a finding forbids the launch, one about the dataset that the command names too. With `write` a rewritten config is put into the out-dir.
+    `ok` is false when a finding forbids the launch, one about the dataset that the command names too. With `write` a
+    rewritten config is put into the out-dir.
     Raises ConfigError for requests that cannot be read.
     """
     environ = dict(os.environ)

@@ -165,6 +165,13 @@ def test_sft_metrics_directory_is_announced(sft_run: JudgedRun) -> None:
     assert ("metrics_log_dir", "observability") in [(item["key"], item["kind"]) for item in overrides]
 
 
+def test_sft_dataset_is_in_the_evidence(sft_run: JudgedRun) -> None:
+    """Where the rows came from, their digest, and that every one of them was looked at."""
+    dataset = sft_run.report["evidence"]["dataset"]
+    assert dataset["source"] == "data.jsonl" and dataset["fingerprint"].startswith("sha256:")
+    assert dataset["rows_seen"] == dataset["rows_total"] > 0
+
+
 def test_gspo_ends_with_go(gspo_run: JudgedRun) -> None:
     """A real GSPO run is proven."""
     assert (gspo_run.decision, gspo_run.pytest_exit_code) == ("GO", 0), gspo_run.output

@@ -14,17 +14,18 @@ import psutil
 import pytest
 
 from harness.cli import main
+from harness.command.interpreter import own_interpreter
 from harness.data.child import Limits
 from harness.data.inspect import Inspector, inspect_dataset
 from harness.data.loaders import bundled
 from harness.data.model import Inspection
-from harness.command.interpreter import own_interpreter
 from harness.frameworks.dataset import NamedDataset
 from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 
 CASES = Path(__file__).parent / "cases"
 CASE = CASES / "06-areno-dataset-contract"
+LOADER = "def load_training_dataset(path, **_):\n"
 KINDS = {"sft": "sft", "dpo": "dpo", "gspo": "rollout"}
 
 
@@ -209,7 +210,7 @@ def test_all_rows_dropped_is_an_error(tmp_path: Path) -> None:
     """Every response is empty: nothing would be trained on."""
     data = write_lines(tmp_path / "a.jsonl", [{"prompt": "a", "response": ""}, {"prompt": None, "response": "b"}])
     loader = tmp_path / "loader.py"
-    loader.write_text("def load_training_dataset(path, *, default_loader, **_):\n    return list(default_loader(path))\n")
+    loader.write_text(f"{LOADER.replace('**_', 'default_loader, **_')}    return list(default_loader(path))\n")
     found = inspected(data, "sft", loader=str(loader))
     assert [problem.reason for problem in found.errors] == [Reason.DATASET_ALL_DROPPED]
 
@@ -218,7 +219,7 @@ def test_masked_labels_are_dropped_rows(tmp_path: Path) -> None:
     """Pre-tokenised rows whose prompt_mask masks everything; one that does not is enough."""
     masked = {"tokens": [1, 2, 3], "prompt_mask": [True] * 3}
     loader = tmp_path / "loader.py"
-    loader.write_text("import json\ndef load_training_dataset(path, **_):\n    return [json.loads(x) for x in open(path)]\n")
+    loader.write_text(f"import json\n{LOADER}    return [json.loads(line) for line in open(path)]\n")
     data = write_lines(tmp_path / "a.jsonl", [masked, masked])
     assert codes(inspected(data, "sft", loader=str(loader))) == ["all-dropped"]
     data = write_lines(tmp_path / "a.jsonl", [masked, {**masked, "prompt_mask": [True, True, False]}])
@@ -250,20 +251,20 @@ def test_loader_that_misbehaves_is_a_clear_error(name: str, tmp_path: Path) -> N
     """In bounded time, with nothing left behind."""
     body, code = LOADERS[name]
     loader = tmp_path / "loader.py"
-    loader.write_text(f"def load_training_dataset(path, *, default_loader, load_dataset, load_from_disk):\n    {body}\n")
+    loader.write_text(f"{LOADER}    {body}\n")
     data = write_lines(tmp_path / "a.jsonl", ROWS)
     limits = Limits(seconds=2 if name == "hangs" else 20, rss_bytes=600 << 20, output_bytes=1 << 20)
     started = time.monotonic()
     found = inspected(data, loader=str(loader), limits=limits)
     assert time.monotonic() - started < 15
     assert codes(found) == [code], found.errors
-    assert not [process for process in psutil.Process().children(recursive=True) if "loader" in str(process.cmdline())]
+    assert "_real_step_rows" not in str([child.cmdline() for child in psutil.Process().children(recursive=True)])
 
 
 def test_fork_that_returns_twice_tells_its_rows_once(tmp_path: Path) -> None:
     """Both sides of a fork come back from the loader; the rows are those of the first."""
     loader = tmp_path / "loader.py"
-    loader.write_text("import os\ndef load_training_dataset(path, **_):\n    os.fork()\n    return [{'prompt': 'a', 'b': 1}]\n")
+    loader.write_text(f"import os\n{LOADER}    os.fork()\n    return [{{'prompt': 'a', 'b': 1}}]\n")
     found = inspected(write_lines(tmp_path / "a.jsonl", ROWS), loader=str(loader))
     assert (found.inspected, found.total) == (1, 1)
 
@@ -299,7 +300,7 @@ def test_loader_is_called_as_areno_calls_it(tmp_path: Path) -> None:
 
 def test_loader_may_read_what_nothing_else_reads(tmp_path: Path) -> None:
     """A path that is no dataset by itself is the loader's business."""
-    (tmp_path / "loader.py").write_text("def load_training_dataset(path, **_):\n    return [{'prompt': path, 'a': 1}]\n")
+    (tmp_path / "loader.py").write_text(f"{LOADER}    return [{{'prompt': path, 'a': 1}}]\n")
     for path in ("made-up", "notes.txt"):
         found = inspected(path, loader="loader.py", workdir=tmp_path)
         assert found.ok and found.normalized.samples[0]["prompt"] == path
@@ -327,7 +328,8 @@ def test_command_prints_its_document(tmp_path: Path, capsys: pytest.CaptureFixtu
     data = write_lines(tmp_path / "a.jsonl", ROWS)
     assert main(["inspect-dataset", "--dataset-path", str(data), "--algo", "gspo", "--limit", "4"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert {"ok", "count", "inspected", "raw", "normalized", "rows", "errors", "warnings", "suggested_loader"} <= set(document)
+    assert {"ok", "count", "inspected", "raw", "normalized", "rows", "errors", "warnings"} <= set(document)
+    assert document["suggested_loader"] is None
     assert (document["ok"], document["count"], document["inspected"]) == (True, 7, 4)
     assert document["rows"][0] == {"index": 0, "verdict": "ok", "code": "", "reason": ""}
     assert main(["inspect-dataset", "--dataset-path", str(data), "--algo", "dpo"]) == 1
