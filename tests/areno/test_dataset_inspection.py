@@ -16,6 +16,7 @@ import pytest
 from areno.api.trainer import Trainer
 from areno.api.trainers.dpo import _record_to_train_pair
 from areno.api.trainers.sft import _record_to_train_sequence
+
 from harness.data.contracts import judge_row
 from harness.data.inspect import Inspector, inspect_dataset
 from harness.data.model import Inspection
