@@ -208,10 +208,13 @@ class HarnessSession:
             terminal.section("real step", sep="-")
             terminal.write_line(f"No report: {self.failure}")
         if self.report is not None and self._request is not None:
+            from harness.diagnosis.report import read_failure
             from harness.judge.summary import render_summary
 
             terminal.section("real step", sep="-")
-            terminal.write_line(render_summary(self.report, self._request.out_dir))
+            out_dir = self._request.out_dir
+            failure = read_failure(out_dir, self.report["run_id"])
+            terminal.write_line(render_summary(self.report, out_dir, failure))
 
 
 def _printable(error: HarnessError) -> str:

@@ -1,6 +1,6 @@
 """What can be done, as data. Only a `safe` fix may be applied without a person: it changes nothing that is trained.
 
-`{retry}` stands for the exact command that runs the job again; `{retry KEY=VALUE}` for the same with an override;
+`{retry}` stands for the exact command that runs the job again, with the fix's override where that is a number;
 `{out}` for the directory of the diagnosis; `{log}` for the log that holds the first causal error.
 """
 
@@ -12,8 +12,10 @@ from harness.record.vocabulary import FixRisk
 _SAFE, _ASK, _DANGEROUS = FixRisk.SAFE, FixRisk.NEEDS_APPROVAL, FixRisk.DANGEROUS
 
 
-def _fix(action: str, risk: FixRisk, impact: int, expected: str, validate: str) -> Fix:
-    return Fix(action=action, risk=risk, impact=impact, expected_impact=expected, validate=validate)
+def _fix(action: str, risk: FixRisk, impact: int, expected: str, validate: str, *, halves: tuple[str, ...] = (),
+         doubles: str = "") -> Fix:
+    return Fix(action=action, risk=risk, impact=impact, expected_impact=expected, validate=validate, halves=halves,
+               doubles=doubles)
 
 
 FIXES: dict[str, Fix] = {
@@ -23,9 +25,14 @@ FIXES: dict[str, Fix] = {
     "resume-longer": _fix("ask the scheduler for more time, or launch again from the last checkpoint", _ASK, 3,
                           "the job ends before its limit", "{retry}"),
     "smaller-microbatch": _fix("halve the microbatch and double gradient accumulation, so that the global batch stays",
-                               _ASK, 3, "activations need half the memory; what is trained stays the same", "{retry}"),
+                               _ASK, 3, "activations need half the memory; what is trained stays the same", "{retry}",
+                               halves=("per_device_train_batch_size",), doubles="gradient_accumulation_steps"),
+    "smaller-mini-bs": _fix("halve the microbatch (AReno: --mini-bs; the batch of an update stays)", _ASK, 3,
+                            "activations need half the memory; what is trained stays the same", "{retry}",
+                            halves=("mini_bs",)),
     "fewer-running-prompts": _fix("halve the number of prompts that run at once (AReno: --max-running-prompts)", _ASK,
-                                  3, "the rollout's cache needs half the memory; sample demand stays", "{retry}"),
+                                  3, "the rollout's cache needs half the memory; sample demand stays", "{retry}",
+                                  halves=("max_running_prompts",)),
     "drop-rollout-state": _fix("free the rollout's state while training (AReno: --drop-rollout-state)", _ASK, 2,
                                "frees the cache between phases; semantics stay", "{retry}"),
     "activation-checkpointing": _fix("turn on activation checkpointing", _ASK, 2,

@@ -39,12 +39,15 @@ class Fix:
     """One way out."""
 
     action: str
-    """`{hp KEY=VALUE}` and `{retry}` stand for exact commands, filled in where the training command is known."""
     risk: FixRisk
     impact: int
     """3: removes the cause; 2: probably; 1: tells more about it."""
     expected_impact: str
     validate: str
+    halves: tuple[str, ...] = ()
+    """Settings, the first of which that the command gives is halved in the exact command."""
+    doubles: str = ""
+    """The setting that is doubled with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

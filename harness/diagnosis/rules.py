@@ -38,8 +38,8 @@ _MEMORY = (
           rules_out="host memory: the accelerator's allocator refused; training memory: the stage was the rollout"),
     _rule("oom-train", C.OOM, _EXCEPTION, r"(?i)OutOfMemoryError|(?:CUDA|HIP|MPS|NPU|XPU)[\w ]{0,20} out of memory"
           r"|RESOURCE_EXHAUSTED", 0.95, "The training step ran out of accelerator memory (AReno: train OOM).",
-          "smaller-microbatch activation-checkpointing shard-optimizer lower-token-limit", frames=_TRAIN,
-          rules_out="host memory: the accelerator's allocator refused"),
+          "smaller-microbatch smaller-mini-bs activation-checkpointing shard-optimizer lower-token-limit",
+          frames=_TRAIN, rules_out="host memory: the accelerator's allocator refused"),
     _rule("oom-device", C.OOM, _EXCEPTION, r"(?i)OutOfMemoryError|(?:CUDA|HIP|MPS|NPU|XPU)[\w ]{0,20} out of memory"
           r"|RESOURCE_EXHAUSTED|CUBLAS_STATUS_ALLOC_FAILED", 0.92, "The accelerator ran out of memory.",
           "smaller-microbatch activation-checkpointing lower-token-limit",

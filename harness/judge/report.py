@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.diagnosis.report import write_failure
 from harness.judge.anomalies import anomalies_of
 from harness.judge.babysit import finding_of, was_watched, write_watch
 from harness.judge.epochs import epochs_completed, planned_epochs
@@ -34,11 +36,13 @@ from harness.record.vocabulary import CheckStatus, TerminalState
 
 
 def write_report(out_dir: Path) -> dict[str, Any]:
-    """Judge the out-dir and write what it amounts to: babysit-training.json where something was watched, and
-    train-model.json, which is given back. RecordError when there is no run in it."""
+    """Judge the out-dir and write what it amounts to: train-model.json, which is given back, babysit-training.json
+    where something was watched, check-failed-run.json where the run failed. RecordError when there is no run in it."""
     report = build_report(out_dir)
     write_json(out_dir / outdir.REPORT, report)
     write_watch(out_dir)
+    with contextlib.suppress(OSError):  # a full disk may be why the run failed; `verify` writes it later
+        write_failure(out_dir, report)
     return report
 
 

@@ -8,8 +8,11 @@ from typing import Any
 HEADING = "Training Complete"
 
 
-def render_summary(report: dict[str, Any], out_dir: Path) -> str:
-    """The summary of train-model.json, reasons with their remedies where the decision is not GO."""
+def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any] | None = None) -> str:
+    """The summary of train-model.json, reasons with their remedies where the decision is not GO.
+
+    `failure`: the run's check-failed-run.json, where there is one: root cause and actions stand below the reasons.
+    """
     evidence = report["evidence"]
     stopping = report["early_stopping"]
     lines = [
@@ -30,6 +33,8 @@ def render_summary(report: dict[str, Any], out_dir: Path) -> str:
     ]
     if report["decision"] != "GO":
         lines += ["", *_reasons(report)]
+    if failure is not None:
+        lines += ["", *_failure(failure)]
     return "\n".join([*lines, "", f"Evidence: {out_dir / 'train-model.json'}"])
 
 
@@ -43,6 +48,20 @@ def _reasons(report: dict[str, Any]) -> list[str]:
         lines += [f"- {reason['code']} ({reason['kind']}, {reason['gate']}.{reason['check']}): {detail}",
                   f"  Remedy: {reason['remedy']}"]
     return lines or ["- no reason was recorded"]
+
+
+def _failure(failure: dict[str, Any]) -> list[str]:
+    """Root cause; what may be done without a person; what a person decides on, with its exact command."""
+    sure = f"{failure['primary_cause']}, confidence {failure['primary_cause_confidence']:.2f}"
+    safe = [fix for fix in failure["fixes"] if fix["risk"] == "safe"]
+    others = [fix for fix in failure["fixes"] if fix["risk"] != "safe"]
+    lines = [f"Root cause ({sure}): {' '.join(failure['root_cause'].split())}",
+             "Approved actions:" + ("" if safe else " none")]
+    lines += [f"- {fix['action']}: {fix['validate']}" for fix in safe]
+    if others:
+        lines.append("Needs approval:")
+        lines += [f"- {fix['action']} ({fix['risk']}): {fix['validate']}" for fix in others]
+    return [*lines, "Diagnosis: check-failed-run.json"]
 
 
 def _count(value: Any) -> str:

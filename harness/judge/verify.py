@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.diagnosis.report import write_failure
 from harness.judge.babysit import write_watch
 from harness.judge.report import build_report, write_report
 from harness.record import outdir
@@ -43,6 +44,7 @@ def verify(out_dir: Path) -> dict[str, Any]:
     if path.exists():
         disagreements, state = _against_report(path, fresh), "read"
         _make_watch(out_dir)
+        _make_failure(out_dir, fresh)
     else:
         disagreements, state = [], _made(out_dir)
     moved, gone = _against_sources(out_dir)
@@ -54,6 +56,13 @@ def _make_watch(out_dir: Path) -> None:
     if not (out_dir / outdir.WATCH_REPORT).exists():
         with contextlib.suppress(OSError):
             write_watch(out_dir)
+
+
+def _make_failure(out_dir: Path, report: dict[str, Any]) -> None:
+    """check-failed-run.json of a failed run where it is missing; one that is there stays as it is."""
+    if not (out_dir / outdir.FAILURE_REPORT).exists():
+        with contextlib.suppress(OSError):
+            write_failure(out_dir, report)
 
 
 def _made(out_dir: Path) -> str:

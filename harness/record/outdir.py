@@ -21,6 +21,7 @@ JOURNAL = "journal.jsonl"
 METRICS_DB = "metrics.db"
 REPORT = "train-model.json"
 WATCH_REPORT = "babysit-training.json"
+FAILURE_REPORT = "check-failed-run.json"
 PROGRESS = "progress.log"
 PROBE_DIR = "probe"
 METRICS_DIR = "metric-events"
@@ -29,7 +30,7 @@ LEASE = ".lease"
 
 _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
-    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, WATCH_REPORT, "check-failed-run.json",
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, WATCH_REPORT, FAILURE_REPORT,
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
 _PROBE_NAMES = re.compile(r"\..*|.*\.json|loaded|problems\.log")

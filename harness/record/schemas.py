@@ -12,6 +12,7 @@ from harness.errors import RecordError
 SCHEMAS = {
     "train-model.json": "train-model.schema.json",
     "babysit-training.json": "babysit-training.schema.json",
+    "check-failed-run.json": "check-failed-run.schema.json",
 }
 """Artifact name -> file in harness.references.schemas."""
 

@@ -1,0 +1,108 @@
+"""Runs that fail for real, each diagnosed by the supervisor beside its verdict."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.record.schemas import schema_problems
+from tests.plugin.conftest import Project
+
+
+def failure(project: Project) -> dict[str, Any]:
+    """check-failed-run.json of the project's run."""
+    found: dict[str, Any] = json.loads((project.out_dir / "check-failed-run.json").read_text())
+    assert schema_problems(found, "check-failed-run.json") == []
+    return found
+
+
+def script(project: Project, text: str) -> str:
+    """The command of a program written for one test."""
+    (project.path / "train.py").write_text(text)
+    return shlex.join([sys.executable, "train.py"])
+
+
+BEGIN = """import os, signal, sys, time
+print("step 1/10 loss 2.5", flush=True)
+print("step 2/10 loss 2.1", flush=True)
+"""
+PROGRAMS = {
+    "exception": (BEGIN + "raise RuntimeError('told to fail')", "process-crash", "RuntimeError", "crashed"),
+    "killed": (BEGIN + "os.kill(os.getpid(), signal.SIGKILL)", "oom", "SIGKILL", "crashed"),
+    "bus": (BEGIN + "os.kill(os.getpid(), signal.SIGBUS)", "data-pipeline", "SIGBUS", "crashed"),
+    "segfault": (BEGIN + "os.kill(os.getpid(), signal.SIGSEGV)", "process-crash", "SIGSEGV", "crashed"),
+    "module": ("import no_such_module_here", "config-error", "ModuleNotFoundError", "crashed"),
+    "host-memory": ("import resource\nresource.setrlimit(resource.RLIMIT_AS, (400 << 20,) * 2)\n" + BEGIN +
+                    "rows = bytearray(2 << 30)", "oom", "MemoryError", "crashed"),
+    "nan": (BEGIN + "loss = float('nan')\nprint('step 3/10 loss nan', flush=True)\n"
+            "raise FloatingPointError('loss is nan at step 3')", "nan-inf", "FloatingPointError", "diverged"),
+    "pipe": (BEGIN + "import subprocess\n"
+             "subprocess.run([sys.executable, '-c', \"{}['labels']\"])\nsys.exit(0)",
+             "process-crash", "KeyError", "crashed"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_that_fails_is_diagnosed(project: Project, name: str) -> None:
+    """The cause, the first causal error and the run_id of the verdict, on a run made for it."""
+    text, cause, kind, status = PROGRAMS[name]
+    done = project.run("--train-cmd", script(project, text))
+    assert done.returncode == 1
+    found = failure(project)
+    assert (found["primary_cause"], found["first_causal"]["kind"], found["run_status"]) == (cause, kind, status)
+    assert found["run_id"] == project.report()["run_id"]
+    assert f"Root cause ({cause}" in done.stdout and "Approved actions:" in done.stdout
+
+
+def test_wrong_flag_is_a_configuration_error(project: Project) -> None:
+    """argparse's refusal, not the exit code that follows."""
+    project.run("--train-cmd", project.toy("--no-such-flag"))
+    found = failure(project)
+    assert found["primary_cause"] == "config-error"
+    assert "--no-such-flag" in found["first_causal"]["message"]
+    assert found["next_commands"][0].startswith("pytest ")
+
+
+def test_run_that_stands_still_is_stalled(project: Project) -> None:
+    """Its time is up, and nothing in the log says why."""
+    project.run("--train-cmd", script(project, BEGIN + "time.sleep(600)"), "--run-timeout", "3")
+    found = failure(project)
+    assert (found["primary_cause"], found["run_status"]) == ("stalled", "hung")
+    assert any("step 2 of 10" in entry["text"] for entry in found["evidence"])
+
+
+def test_healthy_run_has_no_diagnosis(project: Project) -> None:
+    """Nothing failed, so nothing is written."""
+    assert project.run("--train-cmd", project.toy()).returncode == 0
+    assert not (project.out_dir / "check-failed-run.json").exists()
+
+
+def test_verify_writes_a_diagnosis_that_is_missing(project: Project) -> None:
+    """The same one, from the out-dir alone."""
+    project.run("--train-cmd", project.toy("--fail"))
+    first = failure(project)
+    (project.out_dir / "check-failed-run.json").unlink()
+    project.harness("verify", str(project.out_dir))
+    assert failure(project) == first
+
+
+def test_diagnosis_of_an_out_dir_is_written_into_it(project: Project) -> None:
+    """`python -m harness diagnose OUT_DIR`: exit code and run_id come from the journal."""
+    project.run("--train-cmd", project.toy("--fail"))
+    code, answer = project.harness("diagnose", str(project.out_dir))
+    assert (code, answer["ok"], answer["primary_cause"]) == (0, True, "process-crash")
+    assert answer["run_id"] == project.report()["run_id"]
+    assert Path(answer["path"]).parent == project.out_dir
+
+
+def test_secret_in_a_message_reaches_no_diagnosis(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token of the environment that an exception prints."""
+    secret = "s3cr3t-value-of-this-run"
+    monkeypatch.setenv("MY_HUB_TOKEN", secret)
+    project.run("--train-cmd", script(project, BEGIN + "raise RuntimeError(os.environ['MY_HUB_TOKEN'])"))
+    assert secret not in (project.out_dir / "check-failed-run.json").read_text()
