@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.attach.target import parse_target
 from harness.command.overrides.model import parse_requests
 from harness.errors import ConfigError
 from harness.spec import FRAMEWORKS, INTERVAL_S, RunSpec
@@ -43,6 +44,8 @@ OPTIONS = (
     Option(flag="--train-cmd", kind=str, help="the training command to launch and judge"),
     Option(flag="--demo", kind=bool, help="launch the bundled default job: a small model that learns addition on CPU"),
     Option(flag="--run", kind=str, help="judge the run that lies in this out-dir; nothing is launched"),
+    Option(flag="--attach", kind=str,
+           help="watch and judge what others started: a log, pid:N, proc:NAME, user@host:path, wandb:DIR, mlflow:DIR"),
     Option(flag="--hp", kind=list, help="hyperparameter override KEY=VALUE, placed where it takes effect (repeatable)"),
     Option(flag="--hp-flag", kind=list, help="KEY=--flag: which flag an override is, when that cannot be told"),
     Option(flag="--max-steps", kind=int, help="target of the run and hard cap on its steps"),
@@ -70,6 +73,9 @@ OPTIONS = (
            default="20"),
     Option(flag="--drain-grace", kind=float, help="seconds that children may go on after exit code 0", default="30"),
     Option(flag="--interval", kind=float, help="seconds between progress lines", default="30"),
+    Option(flag="--idle-timeout", kind=float, help="--attach: seconds without output that end the watch",
+           default="1800"),
+    Option(flag="--ssh-config", kind=str, help="--attach user@host:path: ssh's configuration file"),
     Option(flag="--max-interval", kind=float, help="seconds between progress lines while nothing happens",
            default="300"),
     Option(flag="--no-backoff", kind=bool, help="keep --interval also while nothing happens"),
@@ -79,9 +85,15 @@ OPTIONS = (
     Option(flag="--accept-conditional", kind=bool, help="let an unproven run pass the tests"),
 )
 
-SOURCES = ("train_cmd", "demo", "run")
+SOURCES = ("train_cmd", "demo", "run", "attach")
 WITHOUT_LAUNCH = (*SOURCES, "accept_conditional")
 """What has a meaning for a run that is there; every other option is for a launch."""
+ATTACH_ONLY = ("idle_timeout", "ssh_config")
+WITHOUT_CONTROL = (
+    *WITHOUT_LAUNCH, *ATTACH_ONLY, "out_dir", "run_id", "workdir", "framework", "max_steps", "metrics_dir",
+    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff",
+)
+"""What has a meaning for a run that is watched and never touched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +140,7 @@ def values_of(config: pytest.Config) -> dict[str, Any]:
         name = _name(option)
         if given[name] is None and not (source_given and name in SOURCES):
             given[name] = _ini(config, option)
-    if given["run"] is not None:
-        _refuse_launch_options(config)
+    _refuse_idle_options(config, given)
     if config.getoption("dist", "no") != "no":
         _refuse_undecodable(given)
     return given
@@ -146,13 +157,18 @@ def _refuse_undecodable(given: Mapping[str, Any]) -> None:
                               "send to its workers: run without -n") from error
 
 
-def _refuse_launch_options(config: pytest.Config) -> None:
+def _refuse_idle_options(config: pytest.Config, given: Mapping[str, Any]) -> None:
     """On the command line they would be ignored silently; ini keys may stand for other sessions."""
-    idle = [option.flag for option in OPTIONS
-            if _name(option) not in WITHOUT_LAUNCH and config.getoption(option.dest, None) is not None]
+    typed = [option for option in OPTIONS if config.getoption(option.dest, None) is not None]
+    if given["run"] is not None:
+        what, idle = "--run judges a run that is there", [o for o in typed if _name(o) not in WITHOUT_LAUNCH]
+    elif given["attach"] is not None:
+        what, idle = "--attach only watches", [o for o in typed if _name(o) not in WITHOUT_CONTROL]
+    else:
+        what, idle = "nothing is attached to", [o for o in typed if _name(o) in ATTACH_ONLY]
     if idle:
-        raise ConfigError(f"--run judges a run that is there, so {', '.join(idle)} would do nothing: leave it out, or "
-                          "launch a run with --train-cmd")
+        flags = ", ".join(option.flag for option in idle)
+        raise ConfigError(f"{what}, so {flags} would do nothing: leave it out, or launch a run with --train-cmd")
 
 
 def _name(option: Option) -> str:
@@ -189,6 +205,9 @@ def resolve(
         return Request(spec=None, run_dir=run_dir, accept_conditional=accept)
     if given == ["train_cmd"] and not str(values["train_cmd"]).strip():
         raise ConfigError('--train-cmd is empty: give the command that trains, such as --train-cmd "python train.py"')
+    if given == ["attach"]:
+        values = {name: value if name in WITHOUT_CONTROL else None for name, value in values.items()}
+        parse_target(str(values["attach"]), _under(invocation_dir, values.get("workdir") or "."))
     parse_requests(values.get("hp") or (), values.get("hp_flag") or ())
     spec = _spec(values, invocation_dir, session, new_run_id())
     return Request(spec=spec, run_dir=None, accept_conditional=accept)
@@ -207,12 +226,15 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         "early_stop_min_delta": _positive(values, "early_stop_min_delta", zero=True),
         "interval_s": _positive(values, "interval") or (DEMO_INTERVAL_S if demo else None),
         "max_interval_s": _positive(values, "max_interval"),
+        "idle_timeout_s": _positive(values, "idle_timeout"),
     }
     interval, longest = optional["interval_s"] or INTERVAL_S, optional["max_interval_s"]
     if longest is not None and longest < interval:
         raise ConfigError(f"--max-interval {longest:g} is below --interval {interval:g}: give one that is longer")
     return RunSpec(
-        train_cmd=demo_command(out_dir, run_id, max_steps or DEMO_STEPS) if demo else str(values["train_cmd"]),
+        train_cmd=demo_command(out_dir, run_id, max_steps or DEMO_STEPS) if demo else values.get("train_cmd") or "",
+        attach=values.get("attach"),
+        ssh_config=_under(here, values["ssh_config"]) if values.get("ssh_config") else None,
         out_dir=out_dir,
         workdir=_under(here, values.get("workdir") or "."),
         run_id=run_id,

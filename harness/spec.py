@@ -57,6 +57,12 @@ class RunSpec:
     """Whether the optimizer probe is added to the child's environment."""
     observability: bool = True
     """Whether the harness may add flags that only change what is written."""
+    attach: str | None = None
+    """What others started and this run watches: a log, `pid:N`, `proc:NAME`, `user@host:path`, `wandb:DIR`."""
+    ssh_config: Path | None = None
+    """ssh's configuration file for `user@host:path`; None for the user's own."""
+    idle_timeout_s: float = 1800.0
+    """An attached run is taken for ended when nothing was written for so long."""
     run_timeout_s: float | None = None
     crash_window_s: float = 10.0
     interval_s: float = INTERVAL_S
@@ -81,7 +87,7 @@ class RunSpec:
         """Unknown keys are ignored, so that a newer out-dir can still be judged."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
-        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir"):
+        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
         for key in ("hp", "hp_flags"):

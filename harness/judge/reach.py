@@ -107,6 +107,8 @@ def check_target_step(seen: Observation) -> Check:
         return passed(name, "the step of the early stop", steps_text(seen), "stopped early, as asked for")
     if was_stopped(seen) in CUT_SHORT:
         return not_applicable(name, f"the run was cut short: {was_stopped(seen)}")
+    if seen.record.last("attached") is not None and seen.record.last("attempt-ended") is None:
+        return not_applicable(name, "the watch ended before the run")
     if seen.target is None and seen.facts is not None and seen.facts.target_epochs is not None:
         return target_epoch(seen, seen.facts.target_epochs, seen.facts.target_epochs_source)
     if seen.target is None:

@@ -113,6 +113,9 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
     for problem in (*record.problems, *lost, *_source_problems(record)):
         found.append({"severity": "low", "title": "an artifact or source is damaged", "description": problem,
                       "fix": "see the path named; what was whole before the damage was used"})
+    for entry in record.every("source-notice"):
+        found.append({"severity": "low", "title": f"the watched log: {entry['kind']}", "description": entry["message"],
+                      "fix": "nothing, where the job itself did it; else see that no output was lost"})
     for entry in record.every("stragglers"):
         commands = "; ".join(str(item.get("command")) for item in entry.get("processes", []))
         found.append({"severity": "low", "title": "processes outlived the trainer and were stopped",

@@ -53,6 +53,7 @@ SHAPES: Mapping[str, Any] = {
         "exception": TEXT, "bytes": int, "lost_bytes": int, "announced_total": int,
         "ending": {"kind!": TEXT, "line!": TEXT},
     },
+    "source-notice": {"kind!": TEXT, "message!": TEXT},
     "asserted": {"logs": [TEXT], "exit_code": int, "launched_at": NUMBER, "pid": int, "target": TEXT},
     "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
     "checkpoints": {"facts": {

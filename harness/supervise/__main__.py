@@ -14,6 +14,7 @@ import sys
 
 from harness.errors import ConfigError, HarnessError, LeaseHeld
 from harness.spec import RunSpec
+from harness.supervise.attached import AttachedSupervisor
 from harness.supervise.loop import Supervisor
 
 
@@ -30,7 +31,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     spec = RunSpec.from_json(json.loads(read_line(0)))
-    supervisor = Supervisor(spec, owner=0)
+    supervisor = AttachedSupervisor(spec, owner=0) if spec.attach else Supervisor(spec, owner=0)
     signal.signal(signal.SIGTERM, lambda *_: supervisor.ask_stop("cancelled"))
     try:
         supervisor.run()

@@ -181,13 +181,13 @@ def _collect(plan: Plan, journal: Journal, said: Said) -> None:
                       asserted=True)
         collection.launched(said.launched_at or 0.0)
         for number, log in enumerate(said.logs, start=1):
-            collection.outputs[_copy(log, number, plan, collection)] = log.stat().st_mtime
+            collection.outputs[copy_log(log, number, plan, collection)] = log.stat().st_mtime
         journal.write("attempt-ended", attempt=1, exit_code=said.exit_code, signal=None, ended_at=ended_at,
                       seconds=seconds, stop_reason=None, resumed_from=None, asserted=True)
         collection.finish()
 
 
-def _copy(log: Path, number: int, plan: Plan, collection: Collection) -> Path:
+def copy_log(log: Path, number: int, plan: Plan, collection: Collection) -> Path:
     """The log in the out-dir, secrets masked: train.log, train.2.log, ..."""
     first = number == 1
     place = plan.spec.out_dir / (outdir.TRAIN_LOG if first else f"train.{number}.log")

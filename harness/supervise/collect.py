@@ -200,11 +200,11 @@ class Collection:
         """What the logs say, for the journal; their rows too, where the files hold no point. Adds to `sources`."""
         if not self.outputs:
             return {}
-        last = list(self.outputs)[-1]
-        found = ending_of(last, self.plan.redactor)
+        ends = [found for path in self.outputs if (found := ending_of(path, self.plan.redactor)) is not None]
+        found = next((one for one in ends if one.is_bad), ends[-1] if ends else None)
         told: dict[str, Any] = {"ending": {"kind": found.kind.value, "line": found.line} if found else None}
         facts = self.plan.facts
-        if any(source.points for source in sources) or (facts.executed_tags and facts.rows_are_complete):
+        if any(source.points for source in sources) or not facts.reads_output:
             return told
         for path, written_at in self.outputs.items():
             run = path.stem if len(self.outputs) > 1 else ""

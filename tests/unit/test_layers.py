@@ -15,7 +15,7 @@ PACKAGE = ROOT / "harness"
 LAYERS = (
     ("errors", "spec"),
     ("record",),
-    ("command", "launch", "probe", "environment"),
+    ("command", "launch", "attach", "probe", "environment"),
     ("metrics",),
     ("frameworks",),
     ("watch", "checkpoints", "data", "diagnosis"),
