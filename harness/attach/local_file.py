@@ -26,6 +26,7 @@ class LocalFile:
         self._guard = b""
         self._is_missing = False
         self._written_at = 0.0
+        self._mtime_ns = 0
         try:
             self._handle: int | None = self._open()
         except OSError as error:
@@ -57,7 +58,8 @@ class LocalFile:
         self.is_current = False
         status = os.fstat(self._handle)
         self._written_at = max(self._written_at, status.st_mtime)
-        if status.st_size < self._offset or (status.st_size > self._offset and not self._goes_on()):
+        changed, self._mtime_ns = status.st_mtime_ns != self._mtime_ns, status.st_mtime_ns
+        if status.st_size < self._offset or (changed and not self._goes_on()):
             self._begin_anew("truncated", f"{self.path} was truncated or rewritten; read from its start again")
         data = os.pread(self._handle, limit, self._offset)
         if data:

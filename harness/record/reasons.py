@@ -253,7 +253,8 @@ REASONS: dict[Reason, ReasonSpec] = {
         _U, "the run was made by others, and nobody said by which command",
         "give --train-cmd CMD to `python -m harness judge`, or watch it as pid:N"),
     Reason.EXIT_UNKNOWN: _reason(
-        _U, "the run was made by others, and nobody said how it ended", "give --exit-code N to `python -m harness judge`"),
+        _U, "the run was made by others, and nobody said how it ended",
+        "give --exit-code N to `python -m harness judge`"),
     Reason.EXIT_ASSERTED: _reason(
         _U, "the exit code is the user's word",
         "name the final checkpoint with --checkpoint-dir and --launched-at, or launch the run with --train-cmd"),
@@ -261,7 +262,8 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "the log of a run whose exit nobody saw ends with an error, and no target was reached before it",
         "read the end of train.log; where the run went on after it, give --max-steps N and the metrics that show it"),
     Reason.LAUNCH_TIME_UNKNOWN: _reason(
-        _U, "the run was made by others, and nobody said when it was launched", "give --launched-at TIME to `python -m harness judge`, or watch it as pid:N"),
+        _U, "the run was made by others, and nobody said when it was launched",
+        "give --launched-at TIME to `python -m harness judge`, or watch it as pid:N"),
     Reason.FRESHNESS_ASSERTED: _reason(
         _U, "that the log and the metrics are of this run is the user's word",
         "name the final checkpoint with --checkpoint-dir, or launch the run with --train-cmd"),

@@ -33,7 +33,7 @@ from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
 
 POLL_S = 0.3
-SETTLE_S = 10.0
+SETTLE_S = 5.0
 """A log that says how the run ended is believed when nothing was added to it for so long."""
 WRITER_LOOK_S = 10.0
 """Seconds between two searches for the process that writes a log."""
@@ -202,15 +202,14 @@ class AttachedSupervisor:
             return job.process is None or not job.process.is_alive()
         if self._is_written(job):
             return False
-        if self._writer_gone_at is not None:
-            return time.monotonic() - self._writer_gone_at >= SETTLE_S or self.once
+        if self._writer_gone_at is not None and time.monotonic() - self._writer_gone_at >= SETTLE_S:
+            return True
         written_at = job.source.written_at if job.source is not None else 0.0
         remote = self.target.type is TargetType.REMOTE_LOG
         idle_s = time.time() - (self._wrote_at if remote or not written_at else written_at)
-        if idle_s >= SETTLE_S or self.once:
-            found = ending_of(plan.spec.out_dir / outdir.TRAIN_LOG, plan.redactor)
-            if found is not None:
-                return True
+        is_settled = idle_s >= SETTLE_S or self.once or self._writer_gone_at is not None
+        if is_settled and ending_of(plan.spec.out_dir / outdir.TRAIN_LOG, plan.redactor) is not None:
+            return True
         if idle_s < self.spec.idle_timeout_s or self.once:
             return False
         self.ask_stop("idle")

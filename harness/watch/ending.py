@@ -26,7 +26,7 @@ _KILLED = re.compile(
     rb"oom_kill event|Out of memory: Killed process|OOM Killed|^\s{0,9}Killed\s*$|\bexitcode\s{0,9}: -9\b"
     rb"|Signal 9 \(SIGKILL\)|DUE TO NODE FAILURE")
 _INTERRUPTED = re.compile(
-    rb"(?i)\b(?:caught|received|got) (?:signal )?(?:SIGTERM|SIGINT|SIGUSR1|signal (?:2|10|15)\b|15\b)"
+    rb"(?i)\b(?:caught|received|got) (?:signal )?(?:SIGTERM\b|SIGINT\b|SIGUSR1\b|signal (?:2|10|15)\b)"
     rb"|\*\*\* (?:JOB|STEP) \S{1,40} .{0,80}CANCELLED|DUE TO (?:PREEMPTION|TIME LIMIT)|^KeyboardInterrupt\b")
 _COMPLETED = re.compile(
     rb"(?i)^\W{0,9}(?:training|train|run|job)?\s?(?:is |has )?(?:complete[d]?|finished|done|ended)\W{0,9}$"
