@@ -23,6 +23,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                          help="a longer prompt is dropped (AReno's default 1024)")
     command.add_argument("--max-new-tokens", type=count, default=None, metavar="N",
                          help="a longer response is dropped (AReno's default 3071)")
+    command.add_argument("--max-length", type=count, default=None, metavar="N",
+                         help="sft with a trainer that cuts rows at N tokens: are labels left?")
+    command.add_argument("--batch-size", type=count, default=1, metavar="N", help="beside --max-length (default 1)")
     command.add_argument("--tokenizer", type=Path, default=None, metavar="DIR",
                          help="a local checkpoint whose tokenizer counts the tokens; without it none are counted")
     command.add_argument("--python", type=Path, default=None, metavar="INTERPRETER",
@@ -45,6 +48,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     algorithm = arguments.algo.strip().lower()
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"--algo {arguments.algo}: give one of {', '.join(ALGORITHMS)}")
+    if arguments.max_length is not None and algorithm != "sft":
+        raise ConfigError("--max-length is for --algo sft")
     workdir = arguments.workdir.absolute()
     if not workdir.is_dir():
         raise ConfigError(f"--workdir {workdir}: no such directory")
@@ -57,7 +62,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     named = NamedDataset(
         path=arguments.dataset_path, algorithm=algorithm, kind=ALGORITHMS[algorithm], loader=arguments.loader,
         model_hub=arguments.model_hub.strip().lower(), tokenizer=_tokenizer(arguments.tokenizer),
-        max_prompt_tokens=arguments.max_prompt_tokens, max_new_tokens=arguments.max_new_tokens)
+        max_prompt_tokens=arguments.max_prompt_tokens, max_new_tokens=arguments.max_new_tokens,
+        max_length=arguments.max_length, batch_size=arguments.batch_size)
     inspector = Inspector(
         python=python, workdir=workdir, environ=dict(os.environ), redactor=Redactor.from_run((), os.environ),
         limit=arguments.limit or DEFAULT_LIMIT)

@@ -11,7 +11,7 @@ ROWS_NAMED = 5
 Judged = Sequence[tuple[int, RowVerdict]]
 
 
-def row_problems(kind: str, rows: Judged, total: int | None) -> tuple[list[Problem], list[Problem]]:
+def row_problems(rows: Judged, total: int | None) -> tuple[list[Problem], list[Problem]]:
     """(errors, warnings): one for each code, with the rows that show it; and whether anything is left to train on."""
     errors = [_problem(code, Verdict.FATAL, rows) for code in _codes(rows, Verdict.FATAL)]
     warnings = [_problem(code, verdict, rows) for verdict in (Verdict.SKIP, Verdict.WARN)
@@ -22,7 +22,7 @@ def row_problems(kind: str, rows: Judged, total: int | None) -> tuple[list[Probl
         reasons = "; ".join(dict.fromkeys(row.reason for _, row in rows))
         of = f"all {len(rows)} rows" if len(rows) == total else f"all {len(rows)} rows that were looked at"
         errors.append(Problem(code="all-dropped", message=f"{of} would be dropped: {reasons[:600]}",
-                              rows=_first(index for index, _ in rows), count=len(rows),
+                              rows=tuple(index for index, _ in rows[:ROWS_NAMED]), count=len(rows),
                               reason=Reason.DATASET_ALL_DROPPED))
     return errors, warnings
 
@@ -42,6 +42,3 @@ def _problem(code: str, verdict: Verdict, rows: Judged) -> Problem:
                   else Reason.DATASET_CONTRACT_BROKEN)
     return Problem(code=code, message=message, rows=tuple(indices[:ROWS_NAMED]), count=len(indices), reason=reason)
 
-
-def _first(indices: object) -> tuple[int, ...]:
-    return tuple(list(indices)[:ROWS_NAMED])  # type: ignore[call-overload]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +11,8 @@ from harness.data.child import ChildEnd, Limits, run_child
 from harness.data.contracts import judge_row
 from harness.data.findings import row_problems
 from harness.data.loaders import suggested_loader
-from harness.data.model import Inspection, Problem, RowVerdict, Sample, fatal
+from harness.data.masking import labels_left, row_lengths
+from harness.data.model import OK, Inspection, Problem, RowVerdict, Sample, fatal, skipped
 from harness.data.shorten import sample_of
 from harness.data.source import local_path, parse_reference
 from harness.frameworks.dataset import NamedDataset
@@ -29,6 +28,8 @@ DEFAULT_MAX_PROMPT_TOKENS, DEFAULT_MAX_NEW_TOKENS = 1024, 3071
 """AReno's own defaults of --max-prompt-tokens and --max-new-tokens."""
 NEEDS_LOADER = frozenset({"sft"})
 """Algorithms for which AReno refuses a command without --dataset-loader-fn."""
+NOT_COUNTED = ("the row holds no token counts: give tokens with prompt_mask, input_ids with labels or completion_mask, "
+               "or prompt_tokens with completion_tokens")
 _CODES = {
     "prompt-missing": Reason.DATASET_LOADER_REQUIRED,
     "loader-required": Reason.DATASET_LOADER_REQUIRED,
@@ -63,6 +64,8 @@ class _Seen:
     note: str | None = None
     error: Problem | None = None
     ended: bool = False
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+    """Prompt and completion tokens of each row, where rows are cut at a length."""
 
 
 def inspect_dataset(named: NamedDataset, inspector: Inspector) -> Inspection:
@@ -109,10 +112,11 @@ def _inspection(named: NamedDataset, inspector: Inspector, raw: _Seen, seen: _Se
     errors = [] if seen.error is None else [seen.error]
     suggestion = None
     if seen.error is None:
-        errors, warnings = row_problems(named.kind, seen.verdicts, seen.total)
+        errors, warnings = row_problems(seen.verdicts, seen.total)
+        errors += _empty_batches(named, seen)
     else:
         warnings = []
-    if named.algorithm in NEEDS_LOADER and named.loader is None:
+    if named.algorithm in NEEDS_LOADER and named.loader is None and named.max_length is None:
         message = f"--dataset-loader-fn is required for --algo {named.algorithm}"
         errors.insert(0, Problem(code="loader-required", message=message, reason=Reason.DATASET_LOADER_REQUIRED))
     if any(problem.reason in (Reason.DATASET_LOADER_REQUIRED, Reason.DATASET_CONTRACT_BROKEN) for problem in errors):
@@ -148,16 +152,18 @@ def _sample(seen: _Seen, inspector: Inspector) -> Sample:
 def _read(named: NamedDataset, inspector: Inspector, *, mode: str, loader: str | None, limit: int) -> _Seen:
     seen = _Seen()
     local = local_path(named.path, inspector.workdir) is not None
-    judged = mode == "loaded"
+    kind = named.kind if mode == "loaded" else ""
 
     def take(message: dict[str, Any]) -> None:
-        kind = message.get("kind")
-        if kind == "row":
-            _take_row(seen, message, named.kind if judged else "")
-        elif kind == "end":
+        what = message.get("kind")
+        if what == "row" and kind and named.max_length is not None:
+            _take_counted_row(seen, message, named.max_length)
+        elif what == "row":
+            _take_row(seen, message, kind)
+        elif what == "end":
             seen.total, seen.ended = message.get("total"), True
             seen.asked_areno, seen.note = bool(message.get("areno")), message.get("note")
-        elif kind == "error":
+        elif what == "error":
             seen.error = _told(message, inspector, of_loader=loader is not None)
 
     end = run_child(
@@ -185,16 +191,45 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _take_row(seen: _Seen, message: Mapping[str, Any], kind: str) -> None:
+    row = message.get("row")
+    _keep(seen, message, judge_row(kind, row, message.get("areno")))
+
+
+def _take_counted_row(seen: _Seen, message: Mapping[str, Any], max_length: int) -> None:
+    """A row of a trainer that cuts at a length: what is left to learn from it."""
+    row = message.get("row")
+    lengths = row_lengths(row) if isinstance(row, Mapping) else None
+    if lengths is None:
+        _keep(seen, message, fatal("not-counted", NOT_COUNTED, own=True))
+        return
+    seen.lengths.append(lengths)
+    left = labels_left([lengths], max_length, 1).trainable_tokens[0]
+    told = f"no label is left of a prompt of {lengths[0]} tokens cut at {max_length}"
+    _keep(seen, message, OK if left else skipped("labels-masked", told))
+
+
+def _keep(seen: _Seen, message: Mapping[str, Any], verdict: RowVerdict) -> None:
     index, row = int(message.get("index", -1)), message.get("row")
     if "problem" in message:
         verdict = fatal(str(message.get("code")), str(message["problem"]), own=True)
-    else:
-        verdict = judge_row(kind, row, message.get("areno"))
-    if len(seen.rows) < SAMPLES and "problem" not in message:
+    elif len(seen.rows) < SAMPLES:
         seen.rows.append((index, row))
     if isinstance(row, Mapping) and len(seen.keys) < 200:
         seen.keys.update(dict.fromkeys(map(str, row)))
     seen.verdicts.append((index, verdict))
+
+
+def _empty_batches(named: NamedDataset, seen: _Seen) -> list[Problem]:
+    """Batches that are cut until nothing is left to learn: their loss is 0 or NaN, and the run ends normally."""
+    if named.max_length is None or not seen.lengths:
+        return []
+    left = labels_left(seen.lengths, named.max_length, named.batch_size)
+    if left.ok:
+        return []
+    message = (f"{left.rows_without_labels} of {len(seen.lengths)} rows keep no label when cut at {named.max_length} "
+               f"tokens, and {left.empty_batches} batches of {named.batch_size} hold none at all")
+    return [Problem(code="labels-masked", message=message, count=left.rows_without_labels,
+                    reason=Reason.DATASET_CONTRACT_BROKEN)]
 
 
 def _told(message: Mapping[str, Any], inspector: Inspector, *, of_loader: bool) -> Problem:
@@ -218,12 +253,3 @@ def _broken_off(end: ChildEnd, inspector: Inspector, *, of_loader: bool) -> Prob
     code = f"{'loader' if of_loader else 'reading'}-{code}"
     return Problem(code=code, message=message, reason=reason_of(code, of_loader=of_loader))
 
-
-def default_environment() -> dict[str, str]:
-    """The environment of this process."""
-    return dict(os.environ)
-
-
-def tally(inspection: Inspection) -> dict[str, int]:
-    """{code: rows} of everything that is not ok."""
-    return dict(Counter(row.code for _, row in inspection.rows if row.code))

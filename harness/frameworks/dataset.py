@@ -26,6 +26,10 @@ class NamedDataset:
     """A local checkpoint whose tokenizer counts the tokens."""
     max_prompt_tokens: int | None = None
     max_new_tokens: int | None = None
+    max_length: int | None = None
+    """Tokens at which a trainer cuts rows instead of dropping them; AReno has no such thing."""
+    batch_size: int = 1
+    """Rows of a batch, where rows are cut."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from harness.command.interpreter import own_interpreter
 from harness.data.child import Limits
 from harness.data.inspect import Inspector, inspect_dataset
 from harness.data.loaders import bundled
+from harness.data.masking import labels_left, row_lengths
 from harness.data.model import Inspection
 from harness.frameworks.dataset import NamedDataset
 from harness.record.reasons import Reason
@@ -224,6 +225,30 @@ def test_masked_labels_are_dropped_rows(tmp_path: Path) -> None:
     assert codes(inspected(data, "sft", loader=str(loader))) == ["all-dropped"]
     data = write_lines(tmp_path / "a.jsonl", [masked, {**masked, "prompt_mask": [True, True, False]}])
     assert inspected(data, "sft", loader=str(loader)).ok
+
+
+def test_case_14_all_labels_masked(capsys: pytest.CaptureFixture[str]) -> None:
+    """A prompt as long as the cut leaves nothing: the contract fails before a loss of 0.0 can look like success."""
+    case = CASES / "14-sft-all-labels-masked"
+    expected, config = (json.loads((case / name).read_text()) for name in ("expected.json", "train_config.json"))
+    lengths = [row_lengths(json.loads(line)) for line in (case / "rows.jsonl").read_text().splitlines()]
+    left = labels_left([pair for pair in lengths if pair], config["max_length"], config["per_device_train_batch_size"])
+    assert list(left.trainable_tokens) == expected["trainable_tokens"]
+    assert left.rows_without_labels == expected["rows_without_labels"]
+    code = main(["inspect-dataset", "--dataset-path", str(case / "rows.jsonl"), "--algo", "sft", "--max-length", "16"])
+    document = json.loads(capsys.readouterr().out)
+    assert (code, [row["verdict"] for row in document["rows"]]) == (1, ["skip", "skip", "ok", "skip"])
+    assert [(item["code"], item["count"]) for item in document["errors"]] == [("labels-masked", 3)]
+
+
+def test_labels_that_are_left_are_counted_in_every_encoding() -> None:
+    """Masks of the prompt, of the completion, and labels of -100 say the same."""
+    rows = ({"tokens": [1, 2, 3], "prompt_mask": [True, True, False]}, {"completion_mask": [0, 0, 1]},
+            {"labels": [-100, -100, 7]}, {"prompt_tokens": [1, 2], "completion_tokens": [3]})
+    assert {row_lengths(row) for row in rows} == {(2, 1)}
+    assert row_lengths({"labels": [-100] * 3}) == (3, 0)
+    assert row_lengths({"prompt": "a"}) is None
+    assert labels_left([(5, 5), (1, 5)], 5, 2).ok and not labels_left([(5, 5), (1, 5)], 5, 1).ok
 
 
 # Loaders
