@@ -10,26 +10,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.checkpoints.compare import Comparison, compare
+from harness.checkpoints.huggingface import file_problem
 from harness.checkpoints.inventory import (
     Checkpoint,
     Snapshot,
-    find_all,
     find_checkpoints,
-    is_shard,
-    missing_shards,
+    take_inventory,
 )
-from harness.checkpoints.tensors import TensorFileError, read_header, scan_file
+from harness.checkpoints.naming import is_shard
+from harness.checkpoints.records import find_recorded_best
+from harness.checkpoints.sameness import equal_earlier, lost_tensors
+from harness.checkpoints.structure import read_structure
+from harness.checkpoints.tensors import TensorFileError, scan_file
 
 _START_NAME = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretrained)([^a-z]|$)", re.I)
 MAX_NAMES = 50
 MAX_CHECKPOINTS = 1000
-MAX_INDEX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,14 @@ class CheckpointSeen:
     nonfinite: tuple[str, ...]
     """Names of tensors with NaN or infinite values, at most 50."""
     nonfinite_count: int
+    format: str = ""
+    """See Structure.format."""
+    notes: tuple[str, ...] = ()
+    """What is odd and breaks nothing: tied weights that differ, files that an index does not name."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Those that its name or its trainer's record holds."""
+    resumable: bool = False
+    """Whether training state lies beside the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +102,7 @@ class CheckpointFacts:
     last_step: int | None
     """Highest step among the whole and the not inspected."""
     latest: str | None
-    """Path of the last whole one."""
+    """Path of the last one that is not damaged."""
     earlier: int
     """Checkpoints that were there before the launch and have not changed."""
     change: Change | None
@@ -100,6 +110,13 @@ class CheckpointFacts:
     delivered_unchanged: tuple[str, ...]
     """Models without a step, as a merged or final one, that equal the start."""
     problems: tuple[str, ...]
+    unfinished: tuple[str, ...] = ()
+    """Saves of this run that did not end, by their names."""
+    repeated: tuple[str, ...] = ()
+    """(the last, an earlier one of another step) that hold the same weights; empty where they differ."""
+    lost: tuple[str, ...] = ()
+    """Tensors that the last one lacks and the one before it holds."""
+    lost_from: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready mapping, strict: max_abs_change is null where it is not finite."""
@@ -116,7 +133,8 @@ def inspect_run(
     started from; without one, or if it was overwritten, the run's own step 0 or earliest one is the start.
     """
     roots = tuple(roots)
-    found = find_all(roots)
+    inventory = take_inventory(roots)
+    found = inventory.checkpoints
     ours = (_of_this_run(one, snapshot, launched_at) for one in found)
     fresh = [one for one in ours if one is not None]
     dropped = len(fresh) - MAX_CHECKPOINTS
@@ -136,7 +154,9 @@ def inspect_run(
     )
     if not snapshot.complete:
         problems.append("too many files lay below the roots before the launch: an old one may pass for new")
-    final = _last(whole)
+    final = _last([one for one in fresh if one.path in seen and seen[one.path].status != "damaged"])
+    problems += _recorded_best_problems(fresh)
+    lost, lost_from = lost_tensors(_numbered(whole))
     return CheckpointFacts(
         roots=tuple(str(root) for root in roots),
         checkpoints=tuple(seen.values()),
@@ -147,7 +167,32 @@ def inspect_run(
         why_not_compared=why,
         delivered_unchanged=tuple(str(one.path) for one in delivered if start and _equals(start, one)),
         problems=tuple(problems),
+        unfinished=tuple(str(path) for path in inventory.unfinished if _is_new(path, launched_at)),
+        repeated=equal_earlier(_numbered(whole)),
+        lost=lost[:MAX_NAMES],
+        lost_from=lost_from,
     )
+
+
+def _numbered(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    return [one for one in checkpoints if one.step is not None]
+
+
+def _is_new(path: Path, launched_at: float) -> bool:
+    """Whether an unfinished save was touched by this run; clocks of file systems round to 2 s."""
+    try:
+        return path.stat().st_mtime >= launched_at - 2.0
+    except OSError:
+        return False
+
+
+def _recorded_best_problems(checkpoints: Sequence[Checkpoint]) -> list[str]:
+    """The trainer's own best checkpoint, where its last record names one that is gone."""
+    records = [one for one in checkpoints if one.record.best_path is not None]
+    if not records:
+        return []
+    _, problem = find_recorded_best(records[-1].record, records[-1].path)
+    return [problem] if problem else []
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> CheckpointSeen:
@@ -163,16 +208,9 @@ def _last(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
 
 
 def _look(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> CheckpointSeen:
-    """By headers only."""
-    problems = [*_missing(one), *_old_files(one, snapshot, launched_at)]
-    tensors = 0
-    for path in one.weights:
-        try:
-            tensors += len(read_header(path).tensors)
-        except (TensorFileError, OSError) as error:
-            problems.append(_problem(path, error))
-    if one.weights and not tensors and not problems:
-        problems.append("it holds no tensor")
+    """By headers and structure only."""
+    structure = read_structure(one)
+    problems, tensors = [*structure.problems, *_old_files(one, snapshot, launched_at)], structure.tensors
     status = "damaged" if problems else "whole" if one.weights else "not-inspected"
     roles = (("weights", one.weights), ("state", one.state), ("opaque", one.opaque))
     return CheckpointSeen(
@@ -191,6 +229,10 @@ def _look(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Checkpoint
         finite=None,
         nonfinite=(),
         nonfinite_count=0,
+        format=structure.format,
+        notes=structure.notes,
+        metrics=one.metrics,
+        resumable=one.is_resumable,
     )
 
 
@@ -203,7 +245,7 @@ def _read(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:
         try:
             scan = scan_file(path)
         except (TensorFileError, OSError) as error:
-            problems.append(_problem(path, error))
+            problems.append(file_problem(path, error))
             continue
         digests[str(path)] = scan.sha256
         nonfinite += scan.nonfinite
@@ -216,14 +258,6 @@ def _read(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:
         finite=not nonfinite,
         nonfinite=tuple(nonfinite[:MAX_NAMES]),
         nonfinite_count=len(nonfinite),
-    )
-
-
-def _problem(path: Path, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{path.name}: gone while it was read"
-    return (
-        f"{path.name}: {error.strerror or error}" if isinstance(error, OSError) else f"{path.name}: {error}"
     )
 
 
@@ -242,42 +276,6 @@ def _old_files(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> list[
     return (
         [f"{len(old)} of {len(one.weights)} weight files are older than the launch: {old[0]}"] if old else []
     )
-
-
-def _missing(one: Checkpoint) -> list[str]:
-    """Shards that a name or an index announces."""
-    problems = []
-    for directory in sorted({path.parent for path in one.weights}):
-        lacking = missing_shards(path.name for path in one.weights if path.parent == directory)
-        if lacking:
-            problems.append(f"{len(lacking)} shard(s) are missing: {lacking[0]}")
-    for index in one.indexes:
-        problems += _index_problems(index)
-    return problems
-
-
-def _index_problems(index: Path) -> list[str]:
-    try:
-        with index.open("rb") as stream:
-            document = json.loads(stream.read(MAX_INDEX_BYTES))
-        places = {str(name): str(file) for name, file in document["weight_map"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return [f"{index.name} cannot be read: {type(error).__name__} {str(error)[:200]}"]
-    problems = []
-    for file in sorted(set(places.values())):
-        path = index.parent / file
-        if path.parent != index.parent or not path.is_file():
-            problems.append(f"{index.name} names {file[:200]}, which is not there")
-            continue
-        try:
-            held = {tensor.name for tensor in read_header(path).tensors}
-        except (TensorFileError, OSError) as error:
-            problems.append(_problem(path, error))
-            continue
-        lacking = sorted(name for name, where in places.items() if where == file and name not in held)
-        if lacking:
-            problems.append(f"{file} lacks {len(lacking)} tensor(s) of {index.name}: {lacking[0][:200]}")
-    return problems
 
 
 def _change(

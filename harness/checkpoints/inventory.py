@@ -6,44 +6,40 @@ Told by names and metadata alone; no file is opened but shard indexes, which `in
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from harness.checkpoints.naming import (
+    EPOCH,
+    INDEX_SUFFIX,
+    INSPECTED_SUFFIX,
+    MARKERS,
+    RECORDS,
+    STATE_FILE,
+    STEP_DIRECTORY,
+    TRAILING_NUMBER,
+    epoch_of,
+    is_derived,
+    is_numbered_place,
+    is_opaque,
+    is_shard,
+    is_unfinished,
+    is_unfinished_save,
+    is_weight_file,
+    metrics_of,
+    step_of,
+    version_of,
+)
+from harness.checkpoints.records import StateRecord, read_record
 
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 8
 OLDEST_S = 600.0
 """A file whose own time lies further before the launch was copied in, and is not of this run."""
 
-INSPECTED_SUFFIX = ".safetensors"
-OPAQUE_SUFFIXES = (".pt", ".pth", ".ckpt", ".keras", ".h5", ".msgpack", "model.bin", "states.bin", "args.bin")
-"""Listed, never opened: reading most of them means unpickling."""
-INDEX_SUFFIX = ".safetensors.index.json"
-_UNFINISHED = re.compile(
-    r"^(tmp[-_.]|\.)|([-_.]tmp|\.incomplete|\.partial|\.part|\.lock)(\.|$)|checkpoint-tmp"
-)
 _SKIPPED_DIRS = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "wandb", "mlruns"})
-_STATE_FILE = re.compile(
-    r"^(optimizer|optim|scheduler|lr_scheduler|rng|random|scaler|grad_scaler|train(er|ing)?_(state|args)|sampler|"
-    r"data_?loader|data_state|args)([^A-Za-z]|$)|(^|[._-])(optim|optimizer)_states?"
-)
-"""Files of a checkpoint that hold training state: they differ between any two saves, and prove nothing."""
-_STEP = (
-    re.compile(r"(?:^|[^A-Za-z])(?:global[-_]?)?steps?[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE),
-    re.compile(
-        r"(?:^|[^A-Za-z])(?:checkpoint|ckpt|iter|iteration|update)[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE
-    ),
-)
-_EPOCH = re.compile(r"(?:^|[^A-Za-z])epochs?[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
-_STEP_DIRECTORY = re.compile(
-    r"(?:^|[^A-Za-z])(?:(?:global[-_]?)?step|checkpoint|ckpt|iter|iteration|update|epoch)s?[-_=]?\d{1,12}$",
-    re.IGNORECASE,
-)
-"""A directory that is one checkpoint with all below it; `step2_finetune` only holds some."""
-_SHARD = re.compile(r"(\d{5})-of-(\d{5})")
-_TRAILING_NUMBER = re.compile(r"[-_.](\d{1,12})$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +77,7 @@ class Checkpoint:
 
     path: Path
     step: int | None
-    """Where the name tells it, in the trainer's own counting."""
+    """By the trainer's own record, else by the name, in the trainer's own counting."""
     epoch: int | None
     order: tuple[int, int, int]
     """Sorts checkpoints; those without any number come first."""
@@ -93,6 +89,16 @@ class Checkpoint:
     """Files that are not inspected."""
     indexes: tuple[Path, ...]
     marks: Mapping[Path, FileMark]
+    record: StateRecord = field(default_factory=StateRecord)
+    """The trainer's own word in it."""
+    records: tuple[Path, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Those that its name holds."""
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it holds training state beside its weights."""
+        return bool(self.state or self.records)
 
     @property
     def size(self) -> int:
@@ -126,46 +132,39 @@ def find_checkpoints(root: Path) -> tuple[Checkpoint, ...]:
     """All checkpoints below `root` (itself one, or a file), the earliest first. Unfinished ones are left out.
 
     A directory that names a step is one checkpoint with all below it; elsewhere each directory with weights
-    is one, and each file that carries a number of its own.
+    is one, and each file that carries a number of its own. A link to another checkpoint is none.
     """
-    groups: dict[Path, dict[Path, FileMark]] = {}
-    for path, mark in _Walk().files(root):
-        groups.setdefault(_checkpoint_of(path, root), {})[path] = mark
-    found = [_checkpoint(path, marks) for path, marks in _split(groups).items()]
-    weighty = [one for one in found if one.weights or one.opaque]
-    return tuple(sorted(weighty, key=lambda one: (one.order, str(one.path))))
+    return take_inventory((root,)).checkpoints
 
 
 def find_all(roots: Iterable[Path]) -> tuple[Checkpoint, ...]:
     """Checkpoints below several roots, each once, the earliest first."""
-    found = {one.path: one for root in roots for one in find_checkpoints(root)}
-    return tuple(sorted(found.values(), key=lambda one: (one.order, str(one.path))))
+    return take_inventory(roots).checkpoints
 
 
-def step_of(name: str) -> int | None:
-    """The step that a file's or directory's name tells: step_000012, checkpoint-12, epoch=1-step=20."""
-    if _SHARD.search(name):
-        return None
-    for pattern in _STEP:
-        match = pattern.search(name)
-        if match:
-            return int(match.group(1))
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What lies below some roots."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    """The earliest first."""
+    unfinished: tuple[Path, ...]
+    """Files and directories whose name says that their save did not end."""
 
 
-def missing_shards(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of the shards `...-00001-of-00003...` that a set of files lacks."""
-    names = set(names)
-    expected = set()
-    for name in names:
-        match = _SHARD.search(name)
-        if match and 0 < int(match.group(2)) <= 10_000:
-            total = match.group(2)
-            expected |= {
-                name[: match.start()] + f"{i:05d}-of-{total}" + name[match.end() :]
-                for i in range(1, int(total) + 1)
-            }
-    return tuple(sorted(expected - names))
+def take_inventory(roots: Iterable[Path]) -> Inventory:
+    """Checkpoints and unfinished saves below several roots, each once."""
+    walk, found = _Walk(), dict[Path, Checkpoint]()
+    for root in roots:
+        groups: dict[Path, dict[Path, FileMark]] = {}
+        for path, mark in walk.files(root):
+            groups.setdefault(_checkpoint_of(path, root), {})[path] = mark
+        for path, marks in _split(groups).items():
+            one = _checkpoint(path, marks)
+            if one.weights or one.opaque or (one.records and one.step is not None) or (path == root and root.is_file()):
+                found.setdefault(path, one)
+    checkpoints = sorted(found.values(), key=lambda one: (one.order, one.is_resumable, str(one.path)))
+    return Inventory(checkpoints=tuple(checkpoints), unfinished=tuple(dict.fromkeys(walk.unfinished)))
 
 
 class _Walk:
@@ -173,6 +172,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.entries = 0
+        self.unfinished: list[Path] = []
 
     def files(self, root: Path) -> Iterator[tuple[Path, FileMark]]:
         if root.is_file():
@@ -190,18 +190,39 @@ class _Walk:
                 continue
             for entry in listed:
                 self.entries += 1
-                if _UNFINISHED.search(entry.name):
-                    continue
                 path = directory / entry.name
-                if entry.is_dir(follow_symlinks=False):
+                if is_unfinished(entry.name):
+                    if is_unfinished_save(entry.name) and _holds_weights(path, entry.is_dir(follow_symlinks=False)):
+                        self.unfinished.append(path)
+                elif entry.is_dir(follow_symlinks=False):
                     if depth < MAX_DEPTH and entry.name not in _SKIPPED_DIRS:
                         pending.append((path, depth + 1))
-                elif _is_kept(entry.name) and not entry.is_dir() and (mark := _mark(path)):
+                elif _is_kept(entry.name) and not entry.is_dir() and not _is_link_beside(entry) and (
+                        mark := _mark(path)):
                     yield path, mark
 
 
+def _is_link_beside(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is a link to another one of its own directory, as last.ckpt may be."""
+    if not entry.is_symlink():
+        return False
+    target = os.path.realpath(entry.path)
+    return os.path.dirname(target) == os.path.realpath(os.path.dirname(entry.path))  # noqa: PTH120
+
+
+def _holds_weights(path: Path, is_directory: bool) -> bool:
+    """Whether an unfinished entry is, or holds, a file of weights."""
+    if not is_directory:
+        plain = path.name.lower()
+        return any(suffix in plain for suffix in (INSPECTED_SUFFIX, ".pt", ".ckpt", ".keras", ".h5", ".bin"))
+    for _, _, names in os.walk(path):
+        if any(_is_kept(name) for name in names):
+            return True
+    return False
+
+
 def _is_kept(name: str) -> bool:
-    return name.endswith((INSPECTED_SUFFIX, INDEX_SUFFIX, *OPAQUE_SUFFIXES))
+    return is_weight_file(name) or name in MARKERS or name in RECORDS
 
 
 def _mark(path: Path) -> FileMark | None:
@@ -213,34 +234,36 @@ def _mark(path: Path) -> FileMark | None:
 
 
 def _checkpoint_of(path: Path, root: Path) -> Path:
-    """The outermost directory that names a step, else a file with a number of its own, else its directory."""
+    """The outermost directory that names a step, else a file with a number of its own, else its directory.
+
+    A directory of Orbax or torch.distributed is one with all below it, whatever its name.
+    """
     if path == root:
         return path
-    for parent in reversed(path.relative_to(root).parents[:-1]):
-        if _STEP_DIRECTORY.search(parent.name):
-            return root / parent
-    is_numbered = (
-        step_of(path.stem) is not None or _EPOCH.search(path.stem) or _TRAILING_NUMBER.search(path.stem)
-    )
+    parents = path.relative_to(root).parents[:-1]
+    for parent in reversed(parents):
+        place = root / parent
+        if STEP_DIRECTORY.search(parent.name) or is_numbered_place(parent.name, place.parent.name):
+            return place
+    if path.name in MARKERS:
+        holder = path.parent
+        return holder.parent if (holder.parent / MARKERS[0]).exists() and holder != root else holder
+    is_numbered = step_of(path.stem) is not None or EPOCH.search(path.stem) or TRAILING_NUMBER.search(path.stem)
     return (
         path
-        if is_numbered and not _SHARD.search(path.name) and not _STATE_FILE.search(path.name)
+        if is_numbered and not is_shard(path.name) and not STATE_FILE.search(path.name) and path.name not in RECORDS
         else path.parent
     )
-
-
-def is_shard(name: str) -> bool:
-    """Whether a file is one of `...-00001-of-00003...`."""
-    return _SHARD.search(name) is not None
 
 
 def _split(groups: Mapping[Path, Mapping[Path, FileMark]]) -> dict[Path, Mapping[Path, FileMark]]:
     """Several whole models side by side in a directory without a step (best, last) are a checkpoint each."""
     split: dict[Path, Mapping[Path, FileMark]] = {}
     for path, marks in groups.items():
-        models = [f for f in marks if f.name.endswith(INSPECTED_SUFFIX) and not _STATE_FILE.search(f.name)]
+        models = [f for f in marks if _is_model(f.name)]
         apart = [f for f in models if f.parent == path and not is_shard(f.name)]
-        if len(apart) < 2 or step_of(path.name) is not None or _EPOCH.search(path.name):
+        whole = [f for f in apart if f.name.endswith((".ckpt", ".keras"))]
+        if (len(apart) < 2 and not whole) or step_of(path.name) is not None or EPOCH.search(path.name):
             split[path] = marks
             continue
         split[path] = {file: mark for file, mark in marks.items() if file not in apart}
@@ -248,14 +271,29 @@ def _split(groups: Mapping[Path, Mapping[Path, FileMark]]) -> dict[Path, Mapping
     return split
 
 
+def _is_model(name: str) -> bool:
+    suffixes = (INSPECTED_SUFFIX, ".ckpt", ".keras", ".pt", ".pth", ".h5")
+    return name.endswith(suffixes) and not STATE_FILE.search(name)
+
+
 def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
-    name = path.name if path.is_dir() else path.stem
-    step = step_of(name)
-    epoch_match = _EPOCH.search(name)
-    epoch = int(epoch_match.group(1)) if epoch_match else None
-    trailing = _TRAILING_NUMBER.search(name) if not path.is_dir() else None
-    number = int(trailing.group(1)) if trailing else -1
-    state = {file for file in marks if _STATE_FILE.search(file.name)}
+    is_directory = path.is_dir()
+    name = path.name if is_directory else path.stem
+    record = read_record(path) if is_directory else StateRecord()
+    named = None if is_directory and is_derived(name) else step_of(name)
+    if named is None and is_directory and is_numbered_place(name, path.parent.name):
+        named = int(name)
+    epoch = epoch_of(name)
+    trailing = TRAILING_NUMBER.search(name) if not is_directory else None
+    step = record.step if record.step is not None and named is not None else named
+    metrics = metrics_of(name)
+    if step is None and epoch is None and not trailing and path.suffix in (".ckpt", ".pt", ".pth") and not is_directory:
+        from harness.checkpoints.archives import scan_archive
+
+        inside = scan_archive(path)
+        step, epoch = inside.step, inside.epoch
+    number = int(trailing.group(1)) if trailing else version_of(name) or -1
+    state = {file for file in marks if STATE_FILE.search(file.name) and file.name not in RECORDS}
     tensors = sorted(file for file in marks if file.name.endswith(INSPECTED_SUFFIX))
     return Checkpoint(
         path=path,
@@ -264,7 +302,10 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
         order=(-1 if step is None else step, -1 if epoch is None else epoch, number),
         weights=tuple(file for file in tensors if file not in state),
         state=tuple(sorted(state)),
-        opaque=tuple(sorted(file for file in marks.keys() - state if file.name.endswith(OPAQUE_SUFFIXES))),
+        opaque=tuple(sorted(f for f in marks.keys() - state if is_opaque(f.name) or f.name in MARKERS)),
         indexes=tuple(sorted(file for file in marks if file.name.endswith(INDEX_SUFFIX))),
-        marks=marks,
+        marks={file: mark for file, mark in marks.items() if file.name not in RECORDS} or marks,
+        record=record,
+        records=tuple(sorted(file for file in marks if file.name in RECORDS)),
+        metrics=metrics,
     )

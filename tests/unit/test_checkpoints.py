@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 
 from harness.checkpoints.compare import compare
 from harness.checkpoints.inspect import CheckpointFacts, inspect_run, verify_checkpoint
-from harness.checkpoints.inventory import Snapshot, find_checkpoints, step_of, take_snapshot
+from harness.checkpoints.inventory import Snapshot, find_checkpoints, take_snapshot
+from harness.checkpoints.naming import step_of
 from harness.checkpoints.tensors import TensorFileError, read_header, scan_file, to_float
 
 Tensors = dict[str, torch.Tensor]

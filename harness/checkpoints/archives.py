@@ -1,0 +1,145 @@
+"""Archives of torch.save, read without unpickling: is the zip whole, does it hold every storage, what does it name.
+
+Format: a zip of stored (never compressed) members `NAME/data.pkl` and `NAME/data/KEY` (pytorch.org/docs, "Serialization
+semantics"). The pickle's opcodes are listed, never run.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAX_PICKLE_BYTES = 64 << 20
+MAX_OPCODES = 2_000_000
+_LFS = b"version https://git-lfs"
+_STORAGES = {
+    "DoubleStorage": 8, "FloatStorage": 4, "HalfStorage": 2, "BFloat16Storage": 2, "LongStorage": 8, "IntStorage": 4,
+    "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1, "BoolStorage": 1,
+}
+"""Bytes of an element of a storage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFacts:
+    """What an archive is, by its structure."""
+
+    kind: str = "zip"
+    """zip, pickle (a bare one, whose loading can run code), or unknown."""
+    problems: tuple[str, ...] = ()
+    storages: int = 0
+    globals: tuple[str, ...] = ()
+    """Names that its pickle would import, sorted."""
+    step: int | None = None
+    epoch: int | None = None
+    is_lightning: bool = False
+
+
+def scan_archive(path: Path) -> ArchiveFacts:
+    """Look at one file; never raises for what it holds."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            head = stream.read(64)
+    except OSError as error:
+        return ArchiveFacts(kind="unknown", problems=(f"{path.name}: {error.strerror}",))
+    if problem := _no_archive(head, size):
+        return ArchiveFacts(kind="unknown", problems=(f"{path.name}: {problem}",))
+    if not head.startswith(b"PK"):
+        return ArchiveFacts(kind="pickle" if head[:1] == b"\x80" else "unknown", problems=() if head[:1] == b"\x80" else (
+            f"{path.name}: neither a torch archive nor a pickle",))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _of_zip(path.name, archive, size)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError, KeyError) as error:
+        return ArchiveFacts(problems=(f"{path.name}: cut short or damaged: {error}",))
+
+
+def _no_archive(head: bytes, size: int) -> str:
+    if size == 0:
+        return "the file is empty"
+    if head.startswith(_LFS):
+        return "a git-LFS pointer stands in its place; run `git lfs pull`"
+    return "it begins with zero bytes: it was never written, or a disk lost it" if not any(head) else ""
+
+
+def _of_zip(name: str, archive: zipfile.ZipFile, size: int) -> ArchiveFacts:
+    members = {item.filename: item for item in archive.infolist()}
+    pickles = [member for member in members if member.endswith("data.pkl")]
+    if not pickles:
+        return ArchiveFacts(problems=(f"{name}: a zip without data.pkl is no torch archive",))
+    problems = [f"{name}: {item.filename} lies beyond the end of the file" for item in members.values()
+                if item.header_offset + item.compress_size > size or item.file_size < 0]
+    item = members[pickles[0]]
+    if item.file_size > MAX_PICKLE_BYTES or item.compress_size * 100 < item.file_size:
+        return ArchiveFacts(problems=(*problems, f"{name}: its pickle of {item.file_size} bytes is out of proportion"))
+    listing = _Listing()
+    listing.read(archive.read(item))
+    problems += [f"{name}: {problem}" for problem in listing.problems]
+    root = pickles[0].removesuffix("data.pkl")
+    for key, width, count in listing.storages:
+        member = members.get(f"{root}data/{key}")
+        if member is None:
+            problems.append(f"{name}: storage {key} is missing")
+        elif width and member.file_size < width * count:
+            problems.append(f"{name}: storage {key} holds {member.file_size} of {width * count} bytes")
+    return ArchiveFacts(
+        problems=tuple(problems[:20]), storages=len(listing.storages), globals=tuple(sorted(listing.globals)),
+        step=listing.numbers.get("global_step", listing.numbers.get("step")), epoch=listing.numbers.get("epoch"),
+        is_lightning="pytorch-lightning_version" in listing.keys)
+
+
+class _Listing:
+    """A pickle's opcodes in order: names that it imports, its top words with the numbers behind them, its storages."""
+
+    def __init__(self) -> None:
+        self.globals: set[str] = set()
+        self.storages: list[tuple[str, int, int]] = []
+        self.numbers: dict[str, int] = {}
+        self.keys: set[str] = set()
+        self.problems: list[str] = []
+
+    def read(self, data: bytes) -> None:
+        """List it; a pickle that cannot be listed is a problem."""
+        recent: list[Any] = []
+        memo: dict[int, Any] = {}
+        try:
+            for count, (code, argument, _) in enumerate(pickletools.genops(io.BytesIO(data))):
+                if count > MAX_OPCODES:
+                    return
+                self._take(code.name, argument, recent, memo)
+                del recent[:-8]
+        except Exception as error:  # pickletools raises what its parsers meet
+            self.problems.append(f"its pickle cannot be read: {type(error).__name__} {str(error)[:200]}")
+
+    def _take(self, name: str, argument: Any, recent: list[Any], memo: dict[int, Any]) -> None:
+        if name in ("GLOBAL", "INST"):
+            recent.append(str(argument).replace(" ", "."))
+            self.globals.add(recent[-1])
+        elif name == "STACK_GLOBAL":
+            texts = [item for item in recent if isinstance(item, str)][-2:]
+            self.globals.add(".".join(texts))
+            recent.append(".".join(texts))
+        elif name.startswith(("BINPUT", "LONG_BINPUT", "PUT")):
+            memo[int(argument)] = recent[-1] if recent else None
+        elif name == "MEMOIZE":
+            memo[len(memo)] = recent[-1] if recent else None
+        elif name.startswith(("BINGET", "LONG_BINGET", "GET")):
+            recent.append(memo.get(int(argument)))
+        elif name == "BINPERSID":
+            self._storage(recent)
+        elif isinstance(argument, (str, int)) and not isinstance(argument, bool):
+            if isinstance(argument, int) and recent and recent[-1] in ("global_step", "step", "epoch"):
+                self.numbers.setdefault(recent[-1], argument)
+            elif isinstance(argument, str) and len(argument) < 100:
+                self.keys.add(argument)
+            recent.append(argument)
+
+    def _storage(self, recent: list[Any]) -> None:
+        """('storage', torch.XStorage, key, device, elements)."""
+        if len(recent) >= 5 and recent[-5] == "storage" and isinstance(recent[-1], int):
+            width = _STORAGES.get(str(recent[-4]).rpartition(".")[2], 0)
+            self.storages.append((str(recent[-3]), width, recent[-1]))

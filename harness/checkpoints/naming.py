@@ -1,0 +1,123 @@
+"""What names of checkpoint files and directories tell: step, epoch, metrics, whether they are shards, states, unfinished."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+INSPECTED_SUFFIX = ".safetensors"
+INDEX_SUFFIX = ".safetensors.index.json"
+OPAQUE_SUFFIXES = (
+    ".pt", ".pth", ".ckpt", ".keras", ".h5", ".msgpack", "model.bin", "states.bin", "args.bin", ".distcp",
+)
+"""Weights of other formats; reading most of them means unpickling, which only a child does."""
+_OPAQUE_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.bin$")
+MARKERS = ("_CHECKPOINT_METADATA", "_METADATA", ".metadata")
+"""Files that make a directory a checkpoint of Orbax or of torch.distributed."""
+RECORDS = ("trainer_state.json", "train_state.json", "training_state.json", "trainer_state.pt")
+"""The trainer's own word on its step."""
+UNFINISHED = re.compile(
+    r"^(tmp[-_.]|\.)|([-_.]tmp|\.incomplete|\.partial|\.part|\.lock)(\.|$)|checkpoint-tmp"
+)
+STATE_FILE = re.compile(
+    r"^(optimizer|optim|scheduler|lr_scheduler|rng|random|scaler|grad_scaler|train(er|ing)?_(state|args)|sampler|"
+    r"data_?loader|data_state|args)([^A-Za-z]|$)|(^|[._-])(optim|optimizer)_states?"
+)
+"""Files of a checkpoint that hold training state: they differ between any two saves, and prove nothing."""
+_STEP = (
+    re.compile(r"(?:^|[^A-Za-z])(?:global[-_]?)?steps?[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE),
+    re.compile(r"(?:^|[^A-Za-z])(?:checkpoint|ckpt|iter|iteration|update)[-_=]?(\d{1,12})(?!\d)", re.IGNORECASE),
+)
+EPOCH = re.compile(r"(?:^|[^A-Za-z])epochs?[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+STEP_DIRECTORY = re.compile(
+    r"(?:^|[^A-Za-z])(?:(?:global[-_]?)?step|checkpoint|ckpt|iter|iteration|update|epoch)s?[-_=]?\d{1,12}$",
+    re.IGNORECASE,
+)
+"""A directory that is one checkpoint with all below it; `step2_finetune` only holds some."""
+SHARD = re.compile(r"(\d{5})-of-(\d{5})")
+TRAILING_NUMBER = re.compile(r"[-_.](\d{1,12})$")
+_METRIC = re.compile(r"(?:^|[-_])([A-Za-z][A-Za-z0-9_./]*)=(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?=$|[-_])", re.IGNORECASE)
+_HOLDS_NUMBERED = re.compile(r"checkpoint|ckpt|orbax|saved|weights", re.IGNORECASE)
+_SAVES = re.compile(r"checkpoint|ckpt|step|epoch|model|weights|\d", re.IGNORECASE)
+
+
+def is_weight_file(name: str) -> bool:
+    """Whether a file of this name may hold weights or an index of them."""
+    return name.endswith((INSPECTED_SUFFIX, INDEX_SUFFIX, *OPAQUE_SUFFIXES)) or bool(_OPAQUE_SHARD.search(name))
+
+
+def is_opaque(name: str) -> bool:
+    """Whether it is of a format other than safetensors."""
+    return name.endswith(OPAQUE_SUFFIXES) or bool(_OPAQUE_SHARD.search(name))
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file or directory is still being written, by its name."""
+    return name not in MARKERS and UNFINISHED.search(name) is not None
+
+
+def is_unfinished_save(name: str) -> bool:
+    """Whether an unfinished name is one of a checkpoint, and not any hidden file."""
+    return is_unfinished(name) and not name.endswith(".lock") and _SAVES.search(name) is not None
+
+
+def step_of(name: str) -> int | None:
+    """The step that a file's or directory's name tells: step_000012, checkpoint-12, epoch=1-step=20."""
+    if SHARD.search(name):
+        return None
+    for pattern in _STEP:
+        match = pattern.search(name)
+        if match:
+            return int(match.group(1))
+    return None
+
+
+def epoch_of(name: str) -> int | None:
+    """The epoch that a name tells."""
+    match = EPOCH.search(name)
+    return int(match.group(1)) if match else None
+
+
+def metrics_of(name: str) -> dict[str, float]:
+    """Metrics that a name holds, as Lightning writes them: epoch=1-step=20-val_loss=0.35."""
+    stem = re.sub(r"-v\d+$", "", name)
+    found = {key: float(value) for key, value in _METRIC.findall(stem)}
+    return {key: value for key, value in found.items() if key.lower() not in ("epoch", "step", "global_step")}
+
+
+def version_of(name: str) -> int:
+    """The number of a name that was taken before, 0 for the first: last-v1."""
+    match = re.search(r"-v(\d{1,9})$", name)
+    return int(match.group(1)) if match else 0
+
+
+def is_derived(name: str) -> bool:
+    """Whether a directory is made from a numbered checkpoint and is none itself: checkpoint-1000-merged."""
+    plain = re.sub(r"-v\d+$", "", name)
+    return step_of(plain) is not None and not STEP_DIRECTORY.search(plain) and "=" not in plain and bool(
+        re.search(r"\d[-_.][A-Za-z][A-Za-z_-]*$", plain))
+
+
+def is_numbered_place(name: str, parent: str) -> bool:
+    """Whether a directory named by a bare number is a checkpoint, since its parent holds checkpoints."""
+    return name.isdigit() and len(name) <= 12 and _HOLDS_NUMBERED.search(parent) is not None
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file is one of `...-00001-of-00003...`."""
+    return SHARD.search(name) is not None
+
+
+def missing_shards(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of the shards `...-00001-of-00003...` that a set of files lacks."""
+    names = set(names)
+    expected = set()
+    for name in names:
+        match = SHARD.search(name)
+        if match and 0 < int(match.group(2)) <= 10_000:
+            total = match.group(2)
+            expected |= {
+                name[: match.start()] + f"{i:05d}-of-{total}" + name[match.end() :]
+                for i in range(1, int(total) + 1)
+            }
+    return tuple(sorted(expected - names))

@@ -1,0 +1,142 @@
+"""Loads one checkpoint in a process of its own: a request as one JSON line on standard input, an answer on standard output.
+
+Runs in the trainer's interpreter, without the harness: standard library, and what the checkpoint needs. Whatever a
+library prints goes to standard error. It ends when its standard input does, so that it does not outlive who asked.
+"""
+
+# Untyped: it runs beside libraries that the type checker does not see.
+# mypy: ignore-errors
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+
+MAX_NAMES = 50
+MAX_ERROR = 2000
+
+
+class Refused(Exception):
+    """Loading would run code from the checkpoint; the message says which."""
+
+
+class NotAttempted(Exception):
+    """It cannot be loaded here; the message says why."""
+
+
+class Broken(Exception):
+    """What was loaded is no whole model; the message says why."""
+
+
+class Answer:
+    """What is found on the way; names are bounded lists beside their counts."""
+
+    def __init__(self, adapter):
+        self.fields = {
+            "adapter": adapter, "status": "ok", "error": None, "missing": [], "unexpected": [], "mismatched": [],
+            "nonfinite": [], "dtype_changes": [], "tensors": 0, "forward_ok": None, "samples": [], "notes": [],
+            "eval_loss": None, "pickle_allowed": False,
+        }
+
+    def names(self, field, names):
+        """A bounded list; a note tells how many there are where some are left out."""
+        names = sorted(str(name)[:300] for name in names)
+        self.fields[field] = names[:MAX_NAMES]
+        if len(names) > MAX_NAMES:
+            self.note(f"{len(names)} {field}")
+
+    def note(self, text):
+        """Something worth knowing that breaks nothing."""
+        self.fields["notes"].append(str(text)[:500])
+
+    def fail(self, error):
+        """The first failure counts."""
+        if self.fields["status"] == "ok":
+            self.fields["status"] = "failed"
+            self.fields["error"] = str(error)[:MAX_ERROR]
+
+
+def load(request, answer):
+    """Dispatch by adapter."""
+    adapter = request["adapter"]
+    if adapter in ("transformers", "peft"):
+        import _load_transformers
+
+        getattr(_load_transformers, f"load_{adapter}")(request, answer)
+    elif adapter in ("safetensors", "torch", "lightning", "deepspeed", "torch-distributed"):
+        import _load_torch
+
+        name = "torch" if adapter in ("lightning", "deepspeed") else adapter.replace("-", "_")
+        getattr(_load_torch, f"load_{name}")(request, answer)
+    elif adapter in ("keras", "keras-weights", "orbax", "flax"):
+        import _load_arrays
+
+        getattr(_load_arrays, "load_" + adapter.replace("-", "_"))(request, answer)
+    elif adapter == "tiny_lm":
+        import _load_tiny_lm
+
+        _load_tiny_lm.load_tiny_lm(request, answer)
+    else:
+        raise NotAttempted(f"no loader for {adapter}")
+
+
+def answer_to(request):
+    """The answer's fields; no exception gets out."""
+    answer = Answer(request["adapter"])
+    started = time.time()
+    try:
+        load(request, answer)
+    except (Refused, NotAttempted) as error:
+        answer.fields["status"] = "refused" if isinstance(error, Refused) else "not-attempted"
+        answer.fields["error"] = str(error)[:MAX_ERROR]
+    except ImportError as error:
+        answer.fields["status"] = "not-attempted"
+        answer.fields["error"] = f"a package is missing: {error}"[:MAX_ERROR]
+    except MemoryError:
+        answer.fields["status"] = "not-attempted"
+        answer.fields["error"] = "it does not fit into memory"
+    except Broken as error:
+        answer.fail(error)
+    except Exception as error:
+        traceback.print_exc()
+        answer.fail(f"{type(error).__name__}: {error}")
+    answer.fields["load_seconds"] = round(time.time() - started, 3)
+    answer.fields["peak_memory_bytes"] = _peak()
+    return answer.fields
+
+
+def _peak():
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def _end_with_stdin():
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def main():
+    """Answer one request."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    line = bytearray()
+    while (byte := os.read(0, 1)) and byte != b"\n":
+        line += byte
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    fields = answer_to(json.loads(line))
+    with os.fdopen(out, "w", encoding="utf-8") as stream:
+        json.dump(fields, stream)
+        stream.write("\n")
+    sys.stderr.flush()
+    # Some libraries crash in their exit handlers, when everything is said.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.modules["_reload"] = sys.modules["__main__"]
+    main()

@@ -1,0 +1,46 @@
+"""Which loader a checkpoint is given to, and what that loader is told."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from harness.checkpoints.archives import scan_archive
+from harness.checkpoints.huggingface import held_tensors, read_config
+from harness.checkpoints.inventory import Checkpoint
+from harness.checkpoints.naming import MARKERS
+from harness.checkpoints.reload import Target
+from harness.checkpoints.structure import format_of
+
+MAX_DTYPES = 5000
+_DIRECTORIES = ("transformers", "peft", "tiny_lm")
+
+
+def target_of(one: Checkpoint, base: Path | None = None) -> Target:
+    """The target for one checkpoint; `base` is the model that an adapter stands on, where it is known."""
+    adapter = format_of(one)
+    files = one.weights or tuple(path for path in one.opaque if path.name not in MARKERS) or one.state
+    if adapter == "lightning" and not scan_archive(files[0]).is_lightning:
+        adapter = "torch"
+    if not adapter and one.state and one.state[0].suffix in (".pt", ".pth", ".bin"):
+        adapter = "torch"
+    is_directory = adapter in _DIRECTORIES and bool(files)
+    return Target(
+        path=files[0].parent if is_directory else one.path, adapter=adapter, files=files, step=one.step, bytes=one.size,
+        base=base if adapter == "peft" else None, module=_bundled_job() if adapter == "tiny_lm" else None,
+        dtypes=_dtypes(one) if adapter == "transformers" else {},
+    )
+
+
+def _dtypes(one: Checkpoint) -> dict[str, str]:
+    held, _ = held_tensors(one.weights)
+    return {name: tensor.dtype for name, (_, tensor) in list(held.items())[:MAX_DTYPES]}
+
+
+def _bundled_job() -> Path:
+    return Path(str(resources.files("harness.fixtures.trainers") / "tiny_lm.py"))
+
+
+def is_adapter(path: Path | None) -> bool:
+    """Whether a directory holds an adapter and no model of its own."""
+    return path is not None and (path / "adapter_config.json").is_file() and not read_config(path)
