@@ -82,6 +82,7 @@ OPTIONS = (
     Option(flag="--require-gpu", kind=bool, help="fail the environment gate where no GPU is visible"),
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
+    Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
     Option(flag="--accept-conditional", kind=bool, help="let an unproven run pass the tests"),
 )
 
@@ -254,6 +255,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         require_gpu=bool(values.get("require_gpu")),
         probe=not values.get("no_probe"),
         observability=not values.get("no_observability"),
+        allow_pickle=bool(values.get("allow_pickle")),
         backoff=not values.get("no_backoff"),
         **{name: value for name, value in optional.items() if value is not None},
     )

@@ -49,6 +49,8 @@ class RunSpec:
     early_stop_min_delta: float = 0.0
     """A smaller gain over the best is no improvement."""
     checkpoint_dir: Path | None = None
+    allow_pickle: bool = False
+    """Whether the reload of a checkpoint may unpickle anything, in its child."""
     metrics_dir: Path | None = None
     loss_tag: str | None = None
     """The tag that is the training loss, where its name does not say so."""

@@ -49,8 +49,9 @@ def scan_archive(path: Path) -> ArchiveFacts:
     if problem := _no_archive(head, size):
         return ArchiveFacts(kind="unknown", problems=(f"{path.name}: {problem}",))
     if not head.startswith(b"PK"):
-        return ArchiveFacts(kind="pickle" if head[:1] == b"\x80" else "unknown", problems=() if head[:1] == b"\x80" else (
-            f"{path.name}: neither a torch archive nor a pickle",))
+        if head[:1] == b"\x80":
+            return ArchiveFacts(kind="pickle")
+        return ArchiveFacts(kind="unknown", problems=(f"{path.name}: neither a torch archive nor a pickle",))
     try:
         with zipfile.ZipFile(path) as archive:
             return _of_zip(path.name, archive, size)

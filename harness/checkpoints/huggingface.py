@@ -89,8 +89,8 @@ def _index_problems(name: str, places: Mapping[str, str], here: Mapping[str, Pat
         loss = f": {len(lost)} tensor(s) with it, {lost[0][:200]} first" if lost else ""
         problems.append(f"{name} names {file[:200]}, which is not there{loss}")
     if report.missing_files and report.weights_complete:
-        problems.append(f"index stale, weights complete: all {len(places)} tensors stand in files that it does not name "
-                        f"({', '.join(report.extra_files)[:300]})")
+        problems.append(f"index stale, weights complete: all {len(places)} tensors stand in files that it does not "
+                        f"name ({', '.join(report.extra_files)[:300]})")
     for file in sorted(set(places.values()) - set(report.missing_files)):
         lost = [tensor for tensor, where in places.items() if where == file and (
             tensor not in here or here[tensor].name != file)]
@@ -130,8 +130,8 @@ def implied_problems(config: Mapping[str, Any], held: Held) -> tuple[list[str], 
         problems.append("lm_head.weight is missing: config.json says that it is not tied to the embedding, so it would "
                         "be newly initialised")
     if tied is True and len(embeddings) == 1 and len(heads) == 1 and _differ(held[embeddings[0]], held[heads[0]]):
-        notes.append(f"config.json ties {heads[0]} to {embeddings[0]}, and the file holds other values for it: which one "
-                     "is used depends on the loader's version")
+        notes.append(f"config.json ties {heads[0]} to {embeddings[0]}, and the file holds other values for it: which "
+                     "one is used depends on the loader's version")
     return problems, notes
 
 
@@ -141,8 +141,8 @@ def _is_causal(config: Mapping[str, Any]) -> bool:
 
 
 def _layer_problems(config: Mapping[str, Any], held: Held) -> list[str]:
-    count = next((config[key] for key in ("num_hidden_layers", "n_layer", "num_layers") if type(config.get(key)) is int),
-                 None)
+    keys = ("num_hidden_layers", "n_layer", "num_layers")
+    count = next((config[key] for key in keys if type(config.get(key)) is int), None)
     prefixes: dict[str, set[int]] = {}
     for name in held:
         if match := _LAYER.search(name):

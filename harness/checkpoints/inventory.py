@@ -161,7 +161,8 @@ def take_inventory(roots: Iterable[Path]) -> Inventory:
             groups.setdefault(_checkpoint_of(path, root), {})[path] = mark
         for path, marks in _split(groups).items():
             one = _checkpoint(path, marks)
-            if one.weights or one.opaque or (one.records and one.step is not None) or (path == root and root.is_file()):
+            if one.weights or one.opaque or (one.records and one.step is not None) or (
+                    path == root and (one.state or root.is_file())):
                 found.setdefault(path, one)
     checkpoints = sorted(found.values(), key=lambda one: (one.order, one.is_resumable, str(one.path)))
     return Inventory(checkpoints=tuple(checkpoints), unfinished=tuple(dict.fromkeys(walk.unfinished)))
@@ -215,10 +216,7 @@ def _holds_weights(path: Path, is_directory: bool) -> bool:
     if not is_directory:
         plain = path.name.lower()
         return any(suffix in plain for suffix in (INSPECTED_SUFFIX, ".pt", ".ckpt", ".keras", ".h5", ".bin"))
-    for _, _, names in os.walk(path):
-        if any(_is_kept(name) for name in names):
-            return True
-    return False
+    return any(any(_is_kept(name) for name in names) for _, _, names in os.walk(path))
 
 
 def _is_kept(name: str) -> bool:
@@ -248,7 +246,8 @@ def _checkpoint_of(path: Path, root: Path) -> Path:
     if path.name in MARKERS:
         holder = path.parent
         return holder.parent if (holder.parent / MARKERS[0]).exists() and holder != root else holder
-    is_numbered = step_of(path.stem) is not None or EPOCH.search(path.stem) or TRAILING_NUMBER.search(path.stem)
+    stem = _stem(path)
+    is_numbered = step_of(stem) is not None or EPOCH.search(stem) or TRAILING_NUMBER.search(stem)
     return (
         path
         if is_numbered and not is_shard(path.name) and not STATE_FILE.search(path.name) and path.name not in RECORDS
@@ -262,13 +261,23 @@ def _split(groups: Mapping[Path, Mapping[Path, FileMark]]) -> dict[Path, Mapping
     for path, marks in groups.items():
         models = [f for f in marks if _is_model(f.name)]
         apart = [f for f in models if f.parent == path and not is_shard(f.name)]
-        whole = [f for f in apart if f.name.endswith((".ckpt", ".keras"))]
+        alone = (".ckpt", ".keras") if any(f.name.endswith(INSPECTED_SUFFIX) for f in apart) else _ALONE
+        whole = [f for f in apart if f.name.endswith(alone)]
         if (len(apart) < 2 and not whole) or step_of(path.name) is not None or EPOCH.search(path.name):
             split[path] = marks
             continue
         split[path] = {file: mark for file, mark in marks.items() if file not in apart}
         split.update({file: {file: marks[file]} for file in apart})
     return split
+
+
+def _stem(path: Path) -> str:
+    """A file's name without its endings: model_3.weights.h5 is model_3."""
+    return path.stem.removesuffix(".weights")
+
+
+_ALONE = (".ckpt", ".keras", ".pt", ".pth", ".h5")
+"""Endings of files that are a whole checkpoint each, as far as no safetensors model lies beside them."""
 
 
 def _is_model(name: str) -> bool:
@@ -278,7 +287,7 @@ def _is_model(name: str) -> bool:
 
 def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
     is_directory = path.is_dir()
-    name = path.name if is_directory else path.stem
+    name = path.name if is_directory else _stem(path)
     record = read_record(path) if is_directory else StateRecord()
     named = None if is_directory and is_derived(name) else step_of(name)
     if named is None and is_directory and is_numbered_place(name, path.parent.name):

@@ -1,4 +1,4 @@
-"""What names of checkpoint files and directories tell: step, epoch, metrics, whether they are shards, states, unfinished."""
+"""What names of checkpoint files and directories tell: step, epoch, metrics, shard, state, unfinished."""
 
 from __future__ import annotations
 

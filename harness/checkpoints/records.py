@@ -14,6 +14,7 @@ from harness.checkpoints.naming import RECORDS
 WHOLE_BYTES = 256 << 10
 """A larger file is searched at its ends only: the history of a long run stands between them."""
 END_BYTES = 16 << 10
+MAX_HISTORY_BYTES = 256 << 20
 _STEP = re.compile(rb'"(?:global_step|step|num_steps)"\s*:\s*(\d{1,12})\s*[,}]')
 
 
@@ -91,3 +92,21 @@ def find_recorded_best(record: StateRecord, directory: Path) -> tuple[Path | Non
         if candidate.is_dir() and candidate.is_absolute():
             return candidate, ""
     return None, f"best_model_checkpoint {record.best_path} is gone"
+
+
+def history_of(directory: Path) -> dict[int, dict[str, float]]:
+    """{step: {metric: value}} of a record's log_history; finite values only, and nothing where it cannot be read."""
+    for name in RECORDS[:3]:
+        try:
+            with (directory / name).open("rb") as stream:
+                document = json.loads(stream.read(MAX_HISTORY_BYTES))
+        except (OSError, ValueError, RecursionError):
+            continue
+        rows = document.get("log_history") if isinstance(document, dict) else None
+        found: dict[int, dict[str, float]] = {}
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and _is_count(row.get("step")):
+                values = {str(key): number for key, value in row.items() if (number := _finite(value)) is not None}
+                found.setdefault(row["step"], {}).update(values)
+        return {step: {key: value for key, value in row.items() if key != "step"} for step, row in found.items()}
+    return {}

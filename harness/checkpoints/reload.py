@@ -185,7 +185,7 @@ def _memory(pid: int) -> int:
 
 
 def _died(child: subprocess.Popen[bytes], err: IO[bytes]) -> dict[str, Any]:
-    """A child without an answer: killed for memory it is no fault of the checkpoint; else its last line is the reason."""
+    """A child without an answer: killed for memory is no fault of the checkpoint; else its last line tells."""
     try:
         code = child.wait(timeout=10)
     except subprocess.TimeoutExpired:

@@ -27,18 +27,42 @@ class Structure:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tensors: int = 0
+    complete: bool | None = None
+    """Whether every part is there; None where nothing but its loader could tell."""
 
 
 def read_structure(one: Checkpoint) -> Structure:
     """By headers, indexes and directories only. Never raises for a file."""
     kind = format_of(one)
     problems, notes, tensors = _tensors(one) if one.weights else ([], [], 0)
+    read = _READERS.get(kind)
     if not one.weights:
-        read = _READERS.get(kind)
         problems = [*_shards(one), *(read(one) if read else [])]
+        notes += _pickle_notes(one)
         if not one.opaque:
-            problems.append("it holds no file of weights")
-    return Structure(format=kind, problems=tuple(problems), notes=tuple(notes), tensors=tensors)
+            notes.append("no file of weights lies in it")
+    known = bool(one.weights or (one.opaque and read)) and not any(_BARE in note for note in notes)
+    return Structure(format=kind, problems=tuple(problems), notes=tuple(notes), tensors=tensors,
+                     complete=False if problems else True if known else None)
+
+
+_BARE = "a bare pickle"
+_PLAIN_MODULES = ("torch.", "collections.", "_codecs.")
+
+
+def _pickle_notes(one: Checkpoint) -> list[str]:
+    """What keeps archives from a loader that runs no code of theirs: that is no damage."""
+    notes = []
+    for path in (*one.opaque, *one.state):
+        if path.suffix not in (".pt", ".pth", ".bin", ".ckpt"):
+            continue
+        facts = scan_archive(path)
+        odd = [name for name in facts.globals if not name.startswith(_PLAIN_MODULES)]
+        if facts.kind == "pickle":
+            notes.append(f"{path.name}: {_BARE}, whose loading can run code")
+        elif odd:
+            notes.append(f"{path.name}: not loadable with the restricted loader: it asks for {', '.join(odd)[:300]}")
+    return notes
 
 
 def format_of(one: Checkpoint) -> str:
@@ -49,7 +73,9 @@ def format_of(one: Checkpoint) -> str:
         return "peft"
     if one.weights or any(name.endswith(".bin") for name in names):
         model = read_config(directory).get("model_type")
-        return "tiny_lm" if model == "tiny_lm" else "transformers" if model else "safetensors" if one.weights else "torch"
+        if model:
+            return "tiny_lm" if model == "tiny_lm" else "transformers"
+        return "safetensors" if one.weights else "torch"
     if any(name == ".metadata" or name.endswith(".distcp") for name in names):
         return "torch-distributed"
     if names & {"_CHECKPOINT_METADATA", "_METADATA"}:

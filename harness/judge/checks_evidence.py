@@ -88,13 +88,7 @@ def check_weights(seen: Observation) -> Check:
     if weights.nonfinite:
         return failed(name, Reason.WEIGHTS_NOT_FINITE, expected, ", ".join(weights.nonfinite[:3]),
                       f"{len(weights.nonfinite)} tensor(s) hold NaN or infinite values")
-    if weights.newest_damage:
-        return failed(name, Reason.CHECKPOINT_UNREADABLE, expected, weights.newest_damage,
-                      "the newest checkpoint is not whole")
     if weights.found == 0:
-        if seen.facts is not None and seen.facts.checkpoint_asked:
-            return unproven(name, Reason.CHECKPOINT_MISSING, expected, "no checkpoint",
-                            "saving was asked for: " + ", ".join(seen.facts.checkpoint_roots))
         return not_applicable(name, "the run saved no checkpoint")
     if not weights.compared:
         if weights.not_inspected == weights.found:

@@ -6,6 +6,7 @@ import shlex
 from datetime import datetime, timezone
 from typing import Any
 
+from harness.judge import saved
 from harness.judge.model import Verdict
 from harness.judge.observe import Observation
 from harness.judge.reach import furthest_step, matching_count, probe_counts
@@ -59,9 +60,9 @@ def final_metrics(seen: Observation) -> dict[str, float | None]:
 
 
 def best_checkpoint(record: RunRecord) -> str | None:
-    """The most recent whole one."""
-    latest = (record.fact("checkpoints", "facts", {}) or {}).get("latest")
-    return None if latest is None else outdir.relative(record.spec.out_dir, latest)
+    """Path of the best by --early-stop-metric, else of the most recent whole one."""
+    best = saved.best_checkpoint(record)
+    return None if best is None else best.path
 
 
 def run_seconds(record: RunRecord) -> float:

@@ -23,6 +23,15 @@ from harness.judge.checks_progress import (
     check_updates_effective,
     check_updates_executed,
 )
+from harness.judge.checks_saving import (
+    check_complete,
+    check_delivered,
+    check_eval_agrees,
+    check_reload,
+    check_saved,
+    check_saved_finite,
+    not_needed,
+)
 from harness.judge.model import Check, Gate
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
@@ -66,6 +75,9 @@ GATES: tuple[GateSpec, ...] = (
             check_parameters_finite, check_topology, check_overrides,
             check_early_stopping,
         )),
+    GateSpec(
+        name="save_reload", events=("checkpoints", "run-finished"), judged_when_launched=True, not_needed=not_needed,
+        checks=(check_saved, check_complete, check_delivered, check_saved_finite, check_reload, check_eval_agrees)),
 )
 """Every gate that this version judges, in workflow order."""
 

@@ -12,6 +12,7 @@ from harness import __version__
 from harness.diagnosis.report import write_failure
 from harness.judge.anomalies import anomalies_of
 from harness.judge.babysit import finding_of, was_watched, write_watch
+from harness.judge.checks_saving import evidence_of_reload
 from harness.judge.epochs import epochs_completed, planned_epochs
 from harness.judge.fields import (
     best_checkpoint,
@@ -25,6 +26,7 @@ from harness.judge.fields import (
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
+from harness.judge.saved import saved_checkpoints
 from harness.judge.topology import topology
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
@@ -59,7 +61,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
     duration = record.fact("attempt-ended", "seconds") or 0.0
     completed = completed_steps(seen)
     epochs = _epochs(seen)
-    checkpoints = _checkpoints(record)
+    checkpoints = [one.to_json() for one in saved_checkpoints(record)]
     return {
         **common_fields(record, verdict),
         "skill_name": "train-model",
@@ -168,7 +170,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
                       "target_source": seen.target_source or None},
         "observed": _observed(record, seen),
         "samples": [],
-        "reload": None,
+        "reload": evidence_of_reload(seen),
         "gates": [_gate(gate) for gate in verdict.gates],
         "attempts": _attempts(record, verdict),
         "overhead": {
@@ -258,12 +260,6 @@ def _attempts(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
             "resumed_from_step": end.get("resumed_from"), "reason": "first",
         })
     return attempts
-
-
-def _checkpoints(record: RunRecord) -> list[dict[str, Any]]:
-    facts = record.fact("checkpoints", "facts", {}) or {}
-    return [{"path": item.get("path"), "step": item.get("step"), "metrics": {}}
-            for item in facts.get("checkpoints", [])]
 
 
 def _wall_added(record: RunRecord) -> float | None:

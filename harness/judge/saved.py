@@ -68,7 +68,7 @@ def metric_value(metrics: Mapping[str, float], asked: str) -> float | None:
 
 
 def _values_at(record: RunRecord, steps: list[int | None]) -> dict[int | None, dict[str, float]]:
-    """{checkpoint step: {tag: value}}: the value at that very step; of the asked metric the last since the save before."""
+    """{checkpoint step: {tag: value}}: values of that very step; of the asked metric the last since the save before."""
     wanted = sorted({step for step in steps if step is not None})
     if record.store is None or not wanted:
         return {}

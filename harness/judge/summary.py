@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.watch.early_stopping import find_metric, is_evaluation
+
 HEADING = "Training Complete"
 
 
@@ -24,7 +26,7 @@ def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any
         f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('target_epochs'))}",
         f"Training duration: {clock(report['training_duration_seconds'])}",
         f"Final metrics: {_metrics(report['final_metrics'])}",
-        f"Best checkpoint: {_best(report)}",
+        f"Best checkpoint: {best_line(report)}",
         "Early stopping: " + (f"triggered at step {stopping['triggered_at_step']}" if stopping["triggered"]
                               else "not triggered"),
         "",
@@ -87,11 +89,22 @@ def number(value: Any) -> str:
     return "?" if value is None else f"{value:.4g}"
 
 
-def _best(report: dict[str, Any]) -> str:
+def best_line(report: dict[str, Any]) -> str:
+    """The best checkpoint: PATH (step N, metric=value); of its metrics those of evaluations, else the training loss."""
     best = report["best_checkpoint"]
     if best is None:
         return "none"
     unknown: dict[str, Any] = {"step": None, "metrics": {}}
     item = next((entry for entry in report["all_checkpoints"] if entry["path"] == best), unknown)
-    values = "".join(f", {name}={number(value)}" for name, value in item["metrics"].items())
+    values = "".join(f", {name}={number(value)}" for name, value in _telling(report, item["metrics"]).items())
     return f"{best} (step {_count(item['step'])}{values})"
+
+
+def _telling(report: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metric of early stopping where it has a value, else those of evaluations, else a loss."""
+    asked = report["early_stopping"]["metric"]
+    tag = find_metric(asked, metrics) if asked else None
+    if tag is not None:
+        return {tag: metrics[tag]}
+    evaluations = {name: value for name, value in metrics.items() if is_evaluation(name)}
+    return evaluations or {name: value for name, value in metrics.items() if name.lower().endswith("loss")}

@@ -18,7 +18,12 @@ SOURCE = {
 }
 CHECKPOINT = {
     "path!": TEXT, "step": int, "epoch": NUMBER, "status": TEXT, "nonfinite": [TEXT], "problems": [TEXT],
-    "files": [{"path!": TEXT, "sha256": TEXT, "bytes": int}],
+    "files": [{"path!": TEXT, "sha256": TEXT, "bytes": int}], "format": TEXT, "notes": [TEXT], "metrics": dict,
+}
+RELOAD = {
+    "path!": TEXT, "status!": TEXT, "step": int, "adapter": TEXT, "error": TEXT, "missing": [TEXT],
+    "unexpected": [TEXT], "mismatched": [TEXT], "nonfinite": [TEXT], "tensors": int, "eval_loss": NUMBER,
+    "command": TEXT, "samples": [dict],
 }
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
 PROBE_PROCESS = {
@@ -58,9 +63,11 @@ SHAPES: Mapping[str, Any] = {
     "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
     "checkpoints": {"facts": {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
-        "delivered_unchanged": [TEXT],
+        "delivered_unchanged": [TEXT], "unfinished": [TEXT], "repeated": [TEXT], "lost": [TEXT], "earlier": int,
+        "save_errors": [dict], "unwritable": TEXT,
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
     }},
+    "reload": {"facts!": RELOAD},
     "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},
     "anomaly": {
         "anomaly!": int, "type!": TEXT, "severity!": TEXT, "step": int, "description!": TEXT, "action_taken!": TEXT,

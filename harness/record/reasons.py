@@ -80,6 +80,16 @@ class Reason(str, Enum):
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
+    CHECKPOINT_UNFINISHED = "checkpoint-unfinished"
+    CHECKPOINT_LACKS_TENSORS = "checkpoint-lacks-tensors"
+    CHECKPOINT_REPEATED = "checkpoint-repeated"
+    SAVE_PATH_UNWRITABLE = "save-path-unwritable"
+    DISK_FULL = "disk-full"
+    RELOAD_FAILED = "reload-failed"
+    RELOAD_REFUSED = "reload-refused"
+    RELOAD_NOT_ATTEMPTED = "reload-not-attempted"
+    FORWARD_NOT_FINITE = "forward-not-finite"
+    EVAL_LOSS_DISAGREES = "eval-loss-disagrees"
     EVIDENCE_INCOMPLETE = "evidence-incomplete"
     COMMAND_UNKNOWN = "command-unknown"
     EXIT_UNKNOWN = "exit-unknown"
@@ -247,6 +257,33 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
     Reason.CHECKPOINT_MISSING: _reason(
         _U, "saving was asked for and no checkpoint of this run was found", "name the directory with --checkpoint-dir"),
+    Reason.CHECKPOINT_UNFINISHED: _reason(
+        _B, "the newest save was begun and never ended", "find out what ended it; delete what is left of it"),
+    Reason.CHECKPOINT_LACKS_TENSORS: _reason(
+        _B, "the last checkpoint lacks tensors that the one before it holds",
+        "look at what is passed to save; deliver the checkpoint before it"),
+    Reason.CHECKPOINT_REPEATED: _reason(
+        _B, "the last checkpoint holds the very weights of an earlier step",
+        "check that the model that is saved is the one that is trained"),
+    Reason.SAVE_PATH_UNWRITABLE: _reason(
+        _B, "the run could not write where it was to save", "give a directory that can be written"),
+    Reason.DISK_FULL: _reason(
+        _B, "a save failed since the disk or the quota is full", "free space, or keep fewer checkpoints; run it again"),
+    Reason.RELOAD_FAILED: _reason(
+        _B, "what the run saved does not load in a fresh process",
+        "read evidence.reload: which keys are missing, or which shapes differ from the config's"),
+    Reason.RELOAD_REFUSED: _reason(
+        _U, "loading the checkpoint would run code from it",
+        "save safetensors or plain tensors, or give --allow-pickle if you trust the file"),
+    Reason.RELOAD_NOT_ATTEMPTED: _reason(
+        _U, "the checkpoint could not be loaded here: too large, a base model or a package is missing",
+        "run the command in evidence.reload on a machine that has them"),
+    Reason.FORWARD_NOT_FINITE: _reason(
+        _B, "the reloaded model's forward pass gives NaN or infinite values",
+        "look at the dtype it is loaded in, and at the weights' largest values"),
+    Reason.EVAL_LOSS_DISAGREES: _reason(
+        _B, "the reloaded model's evaluation loss is not the one that was logged",
+        "check that the weights were saved after the step that they are named for"),
     Reason.EVIDENCE_INCOMPLETE: _reason(
         _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
     Reason.COMMAND_UNKNOWN: _reason(

@@ -30,6 +30,7 @@ from harness.spec import RunSpec
 from harness.supervise.collect import Collection, named_places
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan, masked_command, redactor_for
+from harness.supervise.reload import reload_delivered
 
 CHUNK_BYTES = 1 << 20
 NO_COMMAND = "no command was given"
@@ -82,6 +83,7 @@ def judge_ended(spec: RunSpec, said: Said) -> dict[str, Any]:
                           launched_at=said.launched_at, pid=said.pid)
             journal_command(journal, plan, command)
             _collect(plan, journal, said)
+            reload_delivered(plan, journal, lambda: False)
             journal.write("run-finished", stop_reason=None, journal_lines_lost=journal.failed)
         return write_report(spec.out_dir)
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import psutil
 
-from harness.checkpoints.inspect import CheckpointSeen, inspect_run
+from harness.checkpoints.inspect import inspect_run
 from harness.checkpoints.inventory import Snapshot as SavedBefore
 from harness.checkpoints.inventory import take_snapshot
+from harness.checkpoints.save_errors import find_save_errors, unwritable_root
 from harness.errors import RecordError
 from harness.frameworks.registry import effective_values
 from harness.frameworks.trackers import TRACKER_NAMES
@@ -76,8 +77,6 @@ class Collection:
         )
         self.early_stop = EarlyStopWatch(plan.spec, plan.facts, self.metrics, self.store)
         self.usage = UsageMeter(launcher.family, plan.environment)
-        self.best: CheckpointSeen | None = None
-        """The most recent whole checkpoint, known after `finish`."""
         self._launched_at = 0.0
         self._losses: set[str] = set()
         self.outputs: dict[Path, float] = {}
@@ -235,13 +234,21 @@ class Collection:
     def _inspect_checkpoints(self) -> None:
         start = Path(self.plan.facts.start_weights) if self.plan.facts.start_weights else None
         facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, start)
-        self.best = next((item for item in facts.checkpoints if item.path == facts.latest), None)
         document = facts.to_json()
         out_dir = self.plan.spec.out_dir
         for item in document["checkpoints"]:
             item["path"] = outdir.relative(out_dir, item["path"])
             for file in item["files"]:
                 file["path"] = outdir.relative(out_dir, file["path"])
+        for key in ("unfinished", "repeated"):
+            document[key] = [outdir.relative(out_dir, path) for path in document[key]]
+        for key in ("latest", "lost_from"):
+            document[key] = outdir.relative(out_dir, document[key]) if document[key] else None
+        roots = self._checkpoint_roots()
+        document["unwritable"] = unwritable_root(roots)
+        document["save_errors"] = [
+            {"kind": error.kind, "line": self.plan.redactor.text(error.line), "names_root": error.names_root}
+            for error in find_save_errors(out_dir / outdir.TRAIN_LOG, roots)]
         self.journal.write("checkpoints", facts=document)
 
     def _overhead(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from harness import __version__
 from harness.errors import LaunchError
 from harness.judge.report import write_report
+from harness.judge.summary import best_line
 from harness.launch import processes
 from harness.launch.base import Exit, Handle
 from harness.launch.local import LocalLauncher
@@ -21,6 +22,7 @@ from harness.record.journal import Journal
 from harness.spec import RunSpec
 from harness.supervise.collect import Collection
 from harness.supervise.preflight import Plan, masked_command, preflight, redactor_for
+from harness.supervise.reload import reload_delivered
 from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
 
@@ -71,9 +73,18 @@ class Supervisor:
             plan = preflight(self.spec, journal=journal, say=self.progress.say, redactor=redactor)
             if plan is not None:
                 self._launch_and_watch(plan)
+                reload_delivered(plan, journal, self._must_end)
             journal.write("run-finished", stop_reason=self.stop_reason, journal_lines_lost=journal.failed)
-        write_report(out_dir)
+        report = write_report(out_dir)
+        if report["best_checkpoint"] is not None:
+            self.progress.say(f"Best checkpoint: {best_line(report)}")
         self.progress.close()
+
+    def _must_end(self) -> bool:
+        """Whether the owner asked for an end, or is gone."""
+        if self.owner is not None and _readable(self.owner):
+            self._hear_owner()
+        return self.stop_reason in ("cancelled", "owner-lost")
 
     def _launch_and_watch(self, plan: Plan) -> None:
         spec = self.spec
@@ -97,8 +108,6 @@ class Supervisor:
                 ended = self._watch(plan, launcher, collection, handle, started)
                 self._drain(launcher, collection, ended)
                 collection.finish()
-                if collection.best is not None:
-                    self.progress.say(f"Best checkpoint: {collection.best.path} (step {collection.best.step})")
 
     def _watch(
         self, plan: Plan, launcher: LocalLauncher, collection: Collection, handle: Handle, started: float

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.command.interpreter import interpreter_path
@@ -44,6 +45,8 @@ class Plan:
     """Completed steps at which the harness itself stops the run; None where the command's own limit does."""
     cap_epochs: int | None
     """The same for epochs."""
+    interpreter: Path | None = None
+    """The trainer's Python, where it can be told."""
 
 
 def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
@@ -77,9 +80,10 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     child = {**environ, **changes}
     _journal_command(journal, spec, redactor, command=command, facts=facts, overrides=overrides, changes=changes,
                      findings=findings)
+    interpreter = interpreter_path(command, spec.workdir, child)
     environment = record_environment(
         workdir=spec.workdir, reports=understood.preparation.trainer_reports, environ=child,
-        timeout=REPORT_TIMEOUT_S, interpreter=interpreter_path(command, spec.workdir, child),
+        timeout=REPORT_TIMEOUT_S, interpreter=interpreter,
     )
     journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
     findings += _missing_gpu(spec, environment)
@@ -98,7 +102,7 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     say(f"Command written to: {spec.out_dir / outdir.RUN_COMMAND}")
     return Plan(spec=spec, argv=command.argv, environment=child, facts=facts, redactor=redactor,
                 cap_steps=_cap(spec.max_steps, facts.target_steps),
-                cap_epochs=_cap(spec.max_epochs, facts.target_epochs))
+                cap_epochs=_cap(spec.max_epochs, facts.target_epochs), interpreter=interpreter)
 
 
 def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:

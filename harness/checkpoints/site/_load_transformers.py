@@ -1,4 +1,4 @@
-"""Models of transformers and adapters of PEFT, loaded as a user loads them: from the directory, offline, no custom code."""
+"""Models of transformers and adapters of PEFT, loaded as a user loads them: offline, no custom code."""
 
 # mypy: ignore-errors
 

@@ -1,4 +1,4 @@
-"""Loads one checkpoint in a process of its own: a request as one JSON line on standard input, an answer on standard output.
+"""Loads one checkpoint in a process of its own: a request as a JSON line on standard input, an answer on its output.
 
 Runs in the trainer's interpreter, without the harness: standard library, and what the checkpoint needs. Whatever a
 library prints goes to standard error. It ends when its standard input does, so that it does not outlive who asked.

@@ -1,0 +1,113 @@
+"""What `python -m harness checkpoints` answers about any directory."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.checkpoints.inspect import CheckpointSeen, verify_checkpoint
+from harness.checkpoints.inventory import Checkpoint, take_inventory
+from harness.checkpoints.records import find_recorded_best, history_of
+from harness.checkpoints.reload import Surroundings, reload_checkpoint
+from harness.checkpoints.structure import read_structure
+from harness.checkpoints.targets import target_of
+from harness.errors import ConfigError
+from harness.watch.early_stopping import direction_of, find_metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The command's options."""
+
+    root: Path
+    metric: str | None = None
+    mode: str | None = None
+    """min or max; None where the metric's name tells."""
+    verify: bool = False
+    reload: bool = False
+    base: Path | None = None
+    allow_pickle: bool = False
+
+
+def checkpoints_report(asked: Asked) -> dict[str, Any]:
+    """{ok, checkpoints: [{path, step, metrics, complete, problems, ...}], latest, best, reload}, the earliest first.
+
+    `complete` is null where only a loader could tell. Without `verify` only headers and structure are read. `ok` is
+    true where there is a whole latest one and, with `reload`, the best one loads. ConfigError for a path that is not
+    there and for a metric whose direction cannot be told.
+    """
+    if not asked.root.exists():
+        raise ConfigError(f"{asked.root}: no such file or directory")
+    inventory = take_inventory((asked.root.absolute(),))
+    histories = _histories(inventory.checkpoints)
+    rows = [(one, _row(one, asked.verify, histories.get(one.path.parent, {}))) for one in inventory.checkpoints]
+    usable = [(one, row) for one, row in rows if row["complete"] is not False]
+    latest = usable[-1] if usable else None
+    best = _best(usable, asked) or latest
+    reload = None
+    if asked.reload and best is not None:
+        reload = reload_checkpoint(target_of(best[0], asked.base), Surroundings(
+            interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
+            allow_pickle=asked.allow_pickle))
+    newest_broken = bool(rows) and latest is not None and rows[-1][1]["complete"] is False
+    unfinished: list[dict[str, Any]] = [{"path": str(path), "step": None, "metrics": {}, "complete": False,
+                   "problems": ["its save did not end: its name says so"]} for path in inventory.unfinished]
+    return {
+        "ok": latest is not None and not newest_broken and (
+            not asked.reload or (reload is not None and reload["status"] == "ok")),
+        "checkpoints": [row for _, row in rows] + unfinished,
+        "latest": str(latest[0].path) if latest else None,
+        "best": str(best[0].path) if best else None,
+        "reload": reload,
+    }
+
+
+def _histories(found: tuple[Checkpoint, ...]) -> dict[Path, dict[int, dict[str, float]]]:
+    """{directory: {step: {metric: value}}} by the newest record of each directory of checkpoints."""
+    newest = {one.path.parent: one.path for one in found if one.records}
+    return {parent: history_of(path) for parent, path in newest.items()}
+
+
+def _row(one: Checkpoint, verify: bool, history: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
+    metrics = {**(history.get(one.step, {}) if one.step is not None else {}), **one.metrics}
+    structure = read_structure(one)
+    problems, full = list(structure.problems), {}
+    if verify and not problems:
+        seen = verify_checkpoint(one)
+        problems += [*seen.problems, *(f"{name}: not finite" for name in seen.nonfinite)]
+        full = _full(seen)
+    _, gone = find_recorded_best(one.record, one.path)
+    return {
+        "path": str(one.path), "step": one.step, "epoch": one.epoch, "metrics": metrics,
+        "complete": False if problems else structure.complete, "problems": problems,
+        "notes": [*structure.notes, *([gone] if gone else [])], "format": structure.format,
+        "resumable": one.is_resumable, "bytes": one.size, **full,
+    }
+
+
+def _full(seen: CheckpointSeen) -> dict[str, Any]:
+    return {"finite": seen.finite, "tensors": seen.tensors,
+            "files": [{"path": file.path, "bytes": file.bytes, "sha256": file.sha256} for file in seen.files]}
+
+
+def _best(usable: list[tuple[Checkpoint, dict[str, Any]]], asked: Asked) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """The one with the best value of the metric; of equal ones the latest."""
+    if asked.metric is None:
+        return None
+    direction = asked.mode or direction_of(asked.metric)
+    if direction is None:
+        raise ConfigError(f"--metric {asked.metric}: give --mode min or --mode max, since its name does not tell")
+    scored = []
+    for one, row in usable:
+        tag = find_metric(asked.metric, row["metrics"])
+        if tag is not None and math.isfinite(row["metrics"][tag]):
+            scored.append((row["metrics"][tag], one, row))
+    if not scored:
+        return None
+    value = (min if direction == "min" else max)(score for score, _, _ in scored)
+    return next((one, row) for score, one, row in reversed(scored) if score == value)

@@ -1,0 +1,30 @@
+"""`checkpoints`: what a directory holds, whether it is whole, and whether it loads."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = commands.add_parser("checkpoints", help="find, verify and load the checkpoints of a directory or a file")
+    parser.add_argument("root", type=Path, metavar="DIR")
+    parser.add_argument("--metric", metavar="M", help="the best is the one with the best value of this metric")
+    parser.add_argument("--mode", choices=("min", "max"), help="which way it improves, when its name does not say so")
+    parser.add_argument("--verify", action="store_true", help="read every tensor: finite values, a digest per file")
+    parser.add_argument("--reload", action="store_true", help="load the best one in a fresh process")
+    parser.add_argument("--base", type=Path, metavar="DIR", help="the model that an adapter was trained on")
+    parser.add_argument("--allow-pickle", action="store_true", help="let the reload run code from the checkpoint")
+    parser.set_defaults(function=run)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """See `harness.checkpoints.command.checkpoints_report`."""
+    from harness.checkpoints.command import Asked, checkpoints_report
+
+    return checkpoints_report(Asked(
+        root=arguments.root, metric=arguments.metric, mode=arguments.mode, verify=arguments.verify,
+        reload=arguments.reload, base=arguments.base.absolute() if arguments.base else None,
+        allow_pickle=arguments.allow_pickle))
