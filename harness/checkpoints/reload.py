@@ -6,6 +6,7 @@ accelerator, a time limit and a memory limit, and it ends when this one does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -201,9 +202,11 @@ def _died(child: subprocess.Popen[bytes], err: IO[bytes]) -> dict[str, Any]:
 def _end(child: subprocess.Popen[bytes]) -> None:
     for stream in (child.stdin, child.stdout):
         if stream is not None:
-            stream.close()
-    try:
+            with contextlib.suppress(OSError):
+                stream.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(timeout=1)
-    except subprocess.TimeoutExpired:
+    # What it started may outlive it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    child.wait()

@@ -11,7 +11,7 @@ from typing import Any
 from harness.judge.checks_progress import check_exit
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, was_stopped
-from harness.judge.saved import saved_checkpoints
+from harness.judge.saved import metric_value, saved_checkpoints
 from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus
 
@@ -193,10 +193,9 @@ def check_eval_agrees(seen: Observation) -> Check:
 
 
 def _logged_eval_loss(seen: Observation, step: int | None) -> float | None:
-    tags = {tag.tag for tag in seen.eval_loss}
     for one in saved_checkpoints(seen.record):
         if one.step == step and step is not None:
-            return next((value for tag, value in one.metrics.items() if tag in tags), None)
+            return metric_value(one.metrics, "eval_loss")
     return None
 
 

@@ -44,6 +44,8 @@ class RunDir:
     topology: dict[str, Any] | None = None
     """What the launchers were told to start."""
     checkpoints: dict[str, Any] | None = None
+    reload: tuple[dict[str, Any], ...] = ()
+    """Facts of reloads."""
     ended: bool = True
     spec: dict[str, Any] = field(default_factory=dict)
 
@@ -77,6 +79,8 @@ class RunDir:
                 processes = list(self.processes if self.processes is not None else [self.probe] if self.probe else [])
                 journal.write("probe", facts={"loaded": bool(processes), "processes": processes, "problems": []})
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})
+                for facts in self.reload:
+                    journal.write("reload", facts=facts)
                 journal.write("run-finished", stop_reason=self.stop_reason, journal_lines_lost=0)
         return out_dir
 

@@ -1,0 +1,169 @@
+"""Checkpoints loaded in a child of their own: what it answers, and that nothing of it gets out."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from harness.checkpoints.inventory import find_checkpoints
+from harness.checkpoints.reload import Surroundings, Target, reload_checkpoint
+from harness.checkpoints.targets import target_of
+
+TINY_LM = Path(__file__).parents[2] / "fixtures" / "trainers" / "tiny_lm.py"
+
+
+def where(tmp_path: Path, **more: Any) -> Surroundings:
+    return Surroundings(interpreter=Path(sys.executable), workdir=tmp_path, environ=os.environ, **more)
+
+
+def reloaded(path: Path, tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return reload_checkpoint(target_of(find_checkpoints(path)[-1]), where(tmp_path, **more))
+
+
+def test_plain_tensors_load(tmp_path: Path) -> None:
+    """safetensors of any type; the answer has its peak of memory."""
+    save_file({"a": torch.ones(3), "b": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "model.safetensors")
+    answer = reloaded(tmp_path, tmp_path)
+    assert (answer["status"], answer["adapter"], answer["tensors"]) == ("ok", "safetensors", 2)
+    assert answer["peak_memory_bytes"] > 0
+
+
+def test_torch_archive_is_read_by_the_restricted_loader(tmp_path: Path) -> None:
+    """A model's NaN is named; an optimizer's or a callback's infinity is none."""
+    state = {"model": {"w": torch.tensor([1.0, float("nan")])}, "optimizer": {"v": torch.tensor([float("inf")])}}
+    torch.save(state, tmp_path / "model_step_3.pt")
+    answer = reloaded(tmp_path, tmp_path)
+    assert (answer["status"], answer["nonfinite"], answer["tensors"]) == ("ok", ["model.w"], 2)
+
+
+class Evil:
+    """Makes a file where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("pwned",)
+
+
+@pytest.mark.parametrize("name", ["zip", "bare"])
+def test_code_is_refused_unless_allowed(name: str, tmp_path: Path) -> None:
+    """Without --allow-pickle nothing runs; with it, in the child's own directory, and the answer says so."""
+    path = tmp_path / "model_step_1.pt"
+    state = {"w": torch.ones(2), "evil": Evil()}
+    if name == "zip":
+        torch.save(state, path)
+    else:
+        path.write_bytes(pickle.dumps({"evil": Evil()}))
+    answer = reloaded(tmp_path, tmp_path)
+    assert answer["status"] == "refused" and not answer["pickle_allowed"]
+    assert ("unsupported global" in answer["error"]) == (name == "zip")
+    allowed = reloaded(tmp_path, tmp_path, allow_pickle=True)
+    assert allowed["pickle_allowed"] and "unrestricted unpickling was allowed" in allowed["notes"][0]
+    assert "--allow-pickle" in allowed["command"] and not list(tmp_path.rglob("pwned"))
+
+
+def test_damaged_file_fails_with_its_error(tmp_path: Path) -> None:
+    """What a loader says is the reason."""
+    save_file({"a": torch.ones(3)}, tmp_path / "model.safetensors")
+    target = target_of(find_checkpoints(tmp_path)[-1])
+    (tmp_path / "model.safetensors").write_bytes(b"no header")
+    answer = reload_checkpoint(target, where(tmp_path))
+    assert answer["status"] == "failed" and answer["error"]
+
+
+def test_hanging_load_is_stopped(tmp_path: Path) -> None:
+    """At the time limit, and when the harness is told to end; neither is the checkpoint's fault."""
+    os.mkfifo(tmp_path / "pipe")
+    target = Target(path=tmp_path, adapter="flax", files=(tmp_path / "pipe",))
+    slow = Path(tmp_path / "python")
+    slow.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import time; time.sleep(60)'\n")
+    slow.chmod(0o755)
+    surroundings = Surroundings(interpreter=slow, workdir=tmp_path, environ=os.environ, time_limit_s=1.0)
+    answer = reload_checkpoint(target, surroundings)
+    assert answer["status"] == "not-attempted" and "longer than 1 s" in answer["error"]
+    cancelled = Surroundings(interpreter=slow, workdir=tmp_path, environ=os.environ, is_cancelled=lambda: True)
+    assert "told to end" in reload_checkpoint(target, cancelled)["error"]
+
+
+def test_too_large_is_not_attempted(tmp_path: Path) -> None:
+    """And the command that would do it elsewhere is given."""
+    target = Target(path=tmp_path, adapter="transformers", files=(), bytes=1 << 50)
+    answer = reload_checkpoint(target, where(tmp_path))
+    assert answer["status"] == "not-attempted" and "memory" in answer["error"]
+    assert answer["command"] == f"python -m harness checkpoints {tmp_path} --reload"
+
+
+@pytest.mark.parametrize(("text", "status"), [("exit 3", "failed"), ("kill -9 $$", "not-attempted"),
+                                              ("echo nonsense", "failed"), ("echo '[1]'", "failed")])
+def test_child_without_an_answer(text: str, status: str, tmp_path: Path) -> None:
+    """A crash is a failure; a kill from outside is not the checkpoint's."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    target = Target(path=tmp_path, adapter="torch", files=())
+    surroundings = Surroundings(interpreter=program, workdir=tmp_path, environ=os.environ)
+    assert reload_checkpoint(target, surroundings)["status"] == status
+
+
+def test_missing_interpreter_is_not_attempted(tmp_path: Path) -> None:
+    """It cannot be started."""
+    surroundings = Surroundings(interpreter=tmp_path / "none", workdir=tmp_path, environ=os.environ)
+    answer = reload_checkpoint(Target(path=tmp_path, adapter="torch", files=()), surroundings)
+    assert answer["status"] == "not-attempted"
+
+
+def test_missing_package_is_not_attempted(tmp_path: Path) -> None:
+    """A library that is not installed here is no fault of the checkpoint."""
+    pytest.importorskip("torch")
+    (tmp_path / "flax.py").write_text("raise ImportError('no flax here')")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    surroundings = Surroundings(interpreter=Path(sys.executable), workdir=tmp_path, environ=environ)
+    answer = reload_checkpoint(Target(path=tmp_path, adapter="flax", files=()), surroundings)
+    assert answer["status"] == "not-attempted" and "no flax here" in answer["error"]
+
+
+def test_bundled_job_is_loaded_by_its_own_classes(tmp_path: Path) -> None:
+    """Keys, a forward pass, its evaluation loss and answers; a key that is missing fails."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("tiny_lm_under_test", TINY_LM)
+    assert spec is not None and spec.loader is not None
+    job = importlib.util.module_from_spec(spec)
+    sys.modules["tiny_lm_under_test"] = job
+    spec.loader.exec_module(job)
+    model = job.TinyLM(job.ModelConfig())
+    place = tmp_path / "step_000001"
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps({"model_type": "tiny_lm", "d_model": 64}))
+    state = dict(model.state_dict())
+    save_file(state, place / "model.safetensors")
+    answer = reloaded(tmp_path, tmp_path)
+    assert (answer["status"], answer["forward_ok"], answer["adapter"]) == ("ok", True, "tiny_lm")
+    assert answer["eval_loss"] > 0 and len(answer["samples"]) == 3
+    del state["head.weight"]
+    save_file(state, place / "model.safetensors")
+    answer = reloaded(tmp_path, tmp_path)
+    assert (answer["status"], answer["missing"]) == ("failed", ["head.weight"])
+
+
+def test_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """When who asked is gone, its standard input ends, and so does it."""
+    import subprocess
+
+    from harness.checkpoints.reload import CHILD
+
+    request = {"adapter": "flax", "files": ["/dev/stdin"], "path": str(tmp_path)}
+    (tmp_path / "flax.py").write_text("import time; time.sleep(60)")
+    child = subprocess.Popen([sys.executable, str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(json.dumps(request).encode() + b"\n")
+    child.stdin.close()
+    assert child.wait(timeout=20) == 1
+    child.stdout.close()

@@ -1,0 +1,190 @@
+"""The gate save_reload: each of its checks has broken runs that only it sees, and healthy ones that pass it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.frameworks.base import FrameworkFacts
+from harness.judge.gates import GATES
+from harness.judge.report import build_report
+from harness.judge.saved import best_checkpoint, saved_checkpoints
+from harness.judge.verdict import judge
+from harness.record.run_record import open_record
+from tests.unit.run_dirs import RunDir
+
+SAVE_RELOAD = next(gate for gate in GATES if gate.name == "save_reload")
+FACTS = FrameworkFacts(
+    name="torch", reason="train.py imports torch", target_steps=10, target_source="--max-steps", checkpoint_asked=True,
+    checkpoint_roots=("/runs/saved",))
+CHANGED = {"start": "step_0", "kind": "changed", "start_kind": "own-step-0", "comparison": {"changed": 3}}
+
+
+def whole(step: int | None, path: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"path": path or f"step_{step}", "step": step, "status": "whole", **more}
+
+
+def facts(*checkpoints: dict[str, Any], **more: Any) -> dict[str, Any]:
+    found = [item for item in checkpoints if item["status"] != "damaged"]
+    return {"checkpoints": list(checkpoints), "last_step": found[-1]["step"] if found else None,
+            "latest": found[-1]["path"] if found else None, "change": CHANGED if found else None, **more}
+
+
+def ok(**more: Any) -> dict[str, Any]:
+    return {"path": "step_10", "step": 10, "adapter": "transformers", "status": "ok", "tensors": 5, "forward_ok": True,
+            **more}
+
+
+HEALTHY = RunDir(facts=FACTS, checkpoints=facts(whole(0), whole(10)), reload=(ok(),))
+ERROR = {"kind": "disk-full", "line": "OSError: [Errno 28] No space left on device", "names_root": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """A run with one fault."""
+
+    check: str
+    decision: str = "NO-GO"
+    checkpoints: dict[str, Any] = field(default_factory=lambda: facts(whole(0), whole(10)))
+    reload: tuple[dict[str, Any], ...] = (ok(),)
+
+    def run(self) -> RunDir:
+        return replace(HEALTHY, checkpoints=self.checkpoints, reload=self.reload)
+
+
+DAMAGED = {"path": "step_10", "step": 10, "status": "damaged", "problems": ["model.safetensors: cut short"]}
+BROKEN = {
+    "checkpoint-missing": Broken(check="saved", decision="CONDITIONAL", checkpoints=facts(), reload=()),
+    "save-path-unwritable": Broken(check="saved", checkpoints=facts(unwritable="/runs/saved"), reload=()),
+    "disk-full": Broken(check="saved", checkpoints=facts(save_errors=[ERROR]), reload=()),
+    "checkpoint-unreadable": Broken(check="complete", checkpoints=facts(whole(5), DAMAGED)),
+    "checkpoint-unfinished": Broken(
+        check="complete", checkpoints=facts(whole(0), whole(5), unfinished=["tmp-checkpoint-10"])),
+    "checkpoint-lacks-tensors": Broken(
+        check="delivered", checkpoints=facts(whole(0), whole(10), lost=["head.weight"], lost_from="step_0")),
+    "checkpoint-repeated": Broken(
+        check="delivered", checkpoints=facts(whole(0), whole(5), whole(10), repeated=["step_10", "step_5"])),
+    "weights-not-finite": Broken(check="finite", reload=(ok(adapter="lightning", nonfinite=["layer.weight"]),)),
+    "reload-failed": Broken(check="reload", reload=(ok(status="failed", error="lm_head.weight is missing"),)),
+    "forward-not-finite": Broken(
+        check="reload", reload=(ok(status="failed", error="not finite", error_kind="forward"),)),
+    "reload-refused": Broken(check="reload", decision="CONDITIONAL", reload=(ok(status="refused", error="mkdir"),)),
+    "reload-not-attempted": Broken(
+        check="reload", decision="CONDITIONAL",
+        reload=(ok(status="not-attempted", error="900 GB", command="python -m harness checkpoints x --reload"),)),
+    "evidence-incomplete": Broken(check="reload", decision="CONDITIONAL", reload=()),
+    "eval-loss-disagrees": Broken(
+        check="eval_agrees", checkpoints=facts(whole(0), whole(10, metrics={"eval/loss": 0.5})),
+        reload=(ok(eval_loss=2.5),)),
+}
+
+
+def judged(run: RunDir, place: Path) -> dict[str, Any]:
+    return build_report(run.write(place))
+
+
+def test_saved_and_reloaded_run_is_go(tmp_path: Path) -> None:
+    """And its evidence tells the reload."""
+    report = judged(HEALTHY, tmp_path)
+    assert (report["decision"], report["evidence"]["reload"]["status"]) == ("GO", "ok"), report["summary"]
+    assert report["best_checkpoint"] == "step_10"
+
+
+@pytest.mark.parametrize("reason", BROKEN)
+def test_fault_has_its_reason_and_only_its_check_sees_it(reason: str, tmp_path: Path) -> None:
+    """With the check removed the run is GO."""
+    broken = BROKEN[reason]
+    out_dir = broken.run().write(tmp_path)
+    report = build_report(out_dir)
+    given = {(item["code"], item["gate"], item["check"]) for item in report["evidence"]["reasons"]}
+    assert (report["decision"], given) == (broken.decision, {(reason, "save_reload", broken.check)}), report["summary"]
+    kept = tuple(check for check in SAVE_RELOAD.checks if check.__name__.removeprefix("check_").removeprefix(
+        "saved_") != broken.check)
+    assert len(kept) == len(SAVE_RELOAD.checks) - 1
+    without = replace(SAVE_RELOAD, checks=kept)
+    with open_record(out_dir) as record:
+        verdict, _ = judge(record, gates=[without if gate is SAVE_RELOAD else gate for gate in GATES])
+    left = verdict.gate("save_reload")
+    assert not any(check.reason for check in left.checks)
+
+
+def test_every_check_of_the_gate_has_a_broken_run() -> None:
+    """No check without a negative control."""
+    names = {check.__name__.removeprefix("check_").removeprefix("saved_") for check in SAVE_RELOAD.checks}
+    assert {broken.check for broken in BROKEN.values()} == names
+
+
+def test_saving_that_nobody_asked_for_is_not_needed(tmp_path: Path) -> None:
+    """Neither asked nor found: SKIPPED, and the run may be GO."""
+    run = replace(HEALTHY, facts=replace(FACTS, checkpoint_asked=False), checkpoints=None, reload=())
+    report = judged(run, tmp_path)
+    gate = next(gate for gate in report["evidence"]["gates"] if gate["name"] == "save_reload")
+    assert (report["decision"], gate["status"], gate["required"]) == ("GO", "SKIPPED", False)
+
+
+HEALTHY_SAVES = {
+    "error-elsewhere": facts(whole(0), whole(10), save_errors=[ERROR]),
+    "litter-of-an-earlier-try": facts(whole(0), whole(10), unfinished=["tmp-checkpoint-10"]),
+    "untrained-start-repeated": facts(whole(0), whole(10), whole(None, "final")),
+    "plain-tensors": facts(whole(0), whole(10)),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY_SAVES)
+def test_healthy_save_is_go(name: str, tmp_path: Path) -> None:
+    """What looks like a fault and is none."""
+    assert judged(replace(HEALTHY, checkpoints=HEALTHY_SAVES[name]), tmp_path)["decision"] == "GO"
+
+
+def test_stop_in_the_middle_of_a_save_is_no_fault(tmp_path: Path) -> None:
+    """The harness stopped it: the last whole checkpoint counts."""
+    run = replace(HEALTHY, checkpoints=facts(whole(0), whole(10), unfinished=["tmp-checkpoint-12"]), exit_code=None,
+                  signal="SIGTERM", stop_reason="cap")
+    report = judged(run, tmp_path)
+    assert report["decision"] == "GO", report["summary"]
+
+
+def test_rate_of_zero_moves_no_weight(tmp_path: Path) -> None:
+    """Equal checkpoints between which the learning rate was 0 are no fault."""
+    same = facts(whole(0), whole(8), whole(10), repeated=["step_10", "step_8"])
+    assert judged(replace(HEALTHY, checkpoints=same, lr=(0.1,) * 8 + (0.0,) * 2), tmp_path)["decision"] == "GO"
+
+
+def test_full_disk_leaves_what_was_whole_the_best(tmp_path: Path) -> None:
+    """The reason is the disk's, and the best is the one before."""
+    named = {**ERROR, "names_root": True}
+    report = judged(replace(HEALTHY, checkpoints=facts(whole(0), whole(5), DAMAGED, save_errors=[named]), reload=(
+        ok(path="step_5", step=5),)), tmp_path)
+    assert (report["best_checkpoint"], [item["code"] for item in report["evidence"]["reasons"]]) == (
+        "step_5", ["disk-full"])
+
+
+def test_best_is_by_the_metric_of_early_stopping(tmp_path: Path) -> None:
+    """By its value at each checkpoint's step; all are listed with their metrics."""
+    run = replace(HEALTHY, checkpoints=facts(whole(2), whole(4), whole(10)), loss=(3, 2, 1, 0.5, 1, 2, 3, 4, 5, 6),
+                  spec={"early_stop_metric": "train/loss"})
+    with open_record(run.write(tmp_path)) as record:
+        best, saved = best_checkpoint(record), saved_checkpoints(record)
+    assert best is not None and (best.step, best.metrics["train/loss"]) == (4, 0.5)
+    assert [one.metrics["train/loss"] for one in saved] == [2, 0.5, 6]
+
+
+def test_evaluation_between_saves_counts_for_the_next(tmp_path: Path) -> None:
+    """AReno's metric steps count from 0: step_000005 is log step 4."""
+    run = replace(HEALTHY, facts=replace(FACTS, step_base=0), first_step=0, checkpoints=facts(whole(5), whole(10)),
+                  loss=tuple(float(step) for step in range(10)))
+    with open_record(run.write(tmp_path)) as record:
+        assert [one.metrics["train/loss"] for one in saved_checkpoints(record)] == [4.0, 9.0]
+
+
+def test_damaged_checkpoint_is_never_the_best(tmp_path: Path) -> None:
+    """Whatever its metric says."""
+    damaged = {**DAMAGED, "metrics": {"eval_loss": 0.0}}
+    run = replace(HEALTHY, checkpoints=facts(whole(5, metrics={"eval_loss": 1.0}), damaged),
+                  spec={"early_stop_metric": "eval_loss"})
+    with open_record(run.write(tmp_path)) as record:
+        best = best_checkpoint(record)
+    assert best is not None and best.step == 5
