@@ -28,6 +28,8 @@ class RunDir:
     extra: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Further series by tag, at the same steps."""
     overrides: tuple[dict[str, Any], ...] = ()
+    effective: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Settings as the trainer says that it used them."""
     first_step: int = 1
     steps: tuple[int, ...] = ()
     """Metric steps; empty for consecutive ones from first_step."""
@@ -75,6 +77,8 @@ class RunDir:
                     "kind": "tensorboard", "path": "events", "sha256": None, "bytes_read": 1, "points": points,
                     "stale_points": 0, "foreign_points": 0, "last_step": None, "last_wall_time": None,
                     "still_there": False, "ownership": "own", "problems": []}] if points else [], problems=[])
+                if self.effective:
+                    journal.write("effective-values", values=self.effective)
                 journal.write("log-end", exception=self.exception, bytes=0, lost_bytes=0)
                 processes = list(self.processes if self.processes is not None else [self.probe] if self.probe else [])
                 journal.write("probe", facts={"loaded": bool(processes), "processes": processes, "problems": []})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ import tomlkit
 from harness.command.overrides.model import FlagTable, OverrideResult, parse_requests
 from harness.command.overrides.resolve import apply_overrides
 from harness.command.parse import join_command, parse_command
+from harness.frameworks.base import FrameworkFacts
+from harness.frameworks.torch import TorchAdapter
+from harness.frameworks.transformers import TransformersAdapter
+from harness.judge.report import build_report
+from harness.metrics.model import RestartMarker
+from harness.metrics.stdout import StdoutReader
+from harness.spec import RunSpec
+from tests.unit.run_dirs import RunDir
 
 CASES = Path(__file__).parent / "cases"
 NUMBERS, HYDRA, LAUNCHERS, EFFECT = (
@@ -202,3 +211,95 @@ def test_epochs_beside_max_steps_have_no_effect(tmp_path: Path) -> None:
     expected = load(EFFECT / "expected.json")["max_steps"]
     assert finding.code == "setting-without-effect"
     assert expected["ineffective"][0] in finding.message and f"after {expected['planned']} steps" in finding.message
+
+
+# 57, as the logs of these runs tell it
+
+
+def logged(case: str) -> tuple[dict[str, list[tuple[int, float]]], int | None]:
+    """({tag: [(step, value)]}, the announced total) of a case's log."""
+    reader = StdoutReader(EFFECT / case / "log.txt")
+    series: dict[str, list[tuple[int, float]]] = {}
+    for item in reader.poll(final=True):
+        assert not isinstance(item, RestartMarker)
+        for event in item.events():
+            series.setdefault(event.tag, []).append((event.step, event.value))
+    return series, reader.announced_total
+
+
+def judged(tmp_path: Path, steps: list[tuple[int, float]], **changes: Any) -> dict[str, Any]:
+    """The report on a run that logged these losses."""
+    made = RunDir(
+        steps=tuple(step for step, _ in steps), loss=tuple(value for _, value in steps),
+        grad_norm=(1.0,) * len(steps), **changes,
+    )  # fmt: skip
+    return build_report(made.write(tmp_path / "out"))
+
+
+def check(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """A check of real_step."""
+    gates = {gate["name"]: gate for gate in report["evidence"]["gates"]}
+    found: dict[str, Any] = next(item for item in gates["real_step"]["checks"] if item["name"] == name)
+    return found
+
+
+def test_rate_after_the_warm_up_is_not_the_requested_one(tmp_path: Path) -> None:
+    """DeepSpeed's own line holds the rate of WarmupLR; the override of optimizer.params.lr is without effect."""
+    shutil.copytree(EFFECT / "warmup_default", tmp_path, dirs_exist_ok=True)
+    expected = load(EFFECT / "expected.json")["warmup_default"]
+    rates = logged("warmup_default")[0]["lr"]
+    assert rates == [(10, expected["effective"]), (20, expected["effective"])]
+    text = f"optimizer.params.lr={expected['requested']}"
+    placed = override("deepspeed train.py --deepspeed ds.json", tmp_path, text).applied
+    report = judged(
+        tmp_path, [(10, 2.1), (20, 9.84)], lr=tuple(value for _, value in rates),
+        overrides=tuple(item.to_json() for item in placed),
+        facts=FrameworkFacts(name="torch", reason="", target_steps=20, target_source="--max-steps"),
+    )  # fmt: skip
+    assert [item["code"] for item in report["evidence"]["reasons"]][:1] == ["override-without-effect"]
+    (item,) = report["evidence"]["command"]["overrides"]
+    assert (float(item["value"]), item["effective_value"]) == (expected["requested"], expected["effective"])
+    assert check(report, "overrides")["expected"] == text and report["decision"] == "NO-GO"
+
+
+def test_run_of_max_steps_is_complete_whatever_the_epochs_say(tmp_path: Path) -> None:
+    """Planned are the ten steps that the log announces; num_train_epochs=20 is without effect."""
+    expected = load(EFFECT / "expected.json")["max_steps"]
+    (tmp_path / "train.py").write_text(
+        "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+    )
+    text = (EFFECT / "max_steps/command.txt").read_text().strip()
+    spec = RunSpec(train_cmd=text, workdir=tmp_path, out_dir=tmp_path / "spec", run_id="made")
+    facts = TransformersAdapter().facts(parse_command(text, tmp_path), spec, "")
+    assert logged("max_steps")[1] == facts.target_steps == expected["planned"] and facts.target_epochs is None
+    key = expected["ineffective"][0]
+    asked = ({"key": key, "value": "20", "how": "", "kind": "semantic", "place": f"--{key}"},)
+    effective = {key: {"value": 1, "source": "trainer_state.json"}, "max_steps": {"value": 10, "source": "it"}}
+    steps = [(step, 2.0 / step) for step in range(1, expected["planned"] + 1)]
+    report = judged(tmp_path, steps, facts=replace(facts, counts_updates_by="probe"))
+    assert (check(report, "target_step")["status"], report["total_steps"]) == ("passed", expected["planned"])
+    assert (expected["verdict"], report["terminal_state"]) == ("completed", "SUCCEEDED")
+    overridden = judged(
+        tmp_path / "again", steps, facts=replace(facts, counts_updates_by="probe"), overrides=asked, effective=effective
+    )
+    assert "override-without-effect" in [item["code"] for item in overridden["evidence"]["reasons"]]
+
+
+def test_run_that_its_epochs_ended_is_incomplete_and_says_so(tmp_path: Path) -> None:
+    """5000 steps in the config, 1000 in the log, exit code 0: stopped by a limit on epochs."""
+    shutil.copytree(EFFECT / "epoch_cap", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "train.py").write_text("import torch\n")
+    expected = load(EFFECT / "expected.json")["epoch_cap"]
+    text = "python train.py --config config.yaml"
+    spec = RunSpec(train_cmd=text, workdir=tmp_path, out_dir=tmp_path / "spec", run_id="made")
+    facts = TorchAdapter().facts(parse_command(text, tmp_path), spec, "")
+    series = logged("epoch_cap")[0]
+    report = judged(
+        tmp_path, series["loss"], lr=(0.1,) * 10, facts=facts, probe=None,
+        extra={"epoch": tuple(value for _, value in series["epoch"])},
+    )  # fmt: skip
+    found = check(report, "target_step")
+    assert (facts.target_steps, report["total_steps"]) == (expected["requested"], expected["ran"])
+    assert (report["decision"], found["status"], expected["verdict"]) == ("NO-GO", "failed", "incomplete")
+    assert found["why"].endswith("it ended with epoch 10, each of 100 steps: a limit on epochs ended it")
