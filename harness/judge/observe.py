@@ -180,6 +180,8 @@ def observe(record: RunRecord) -> Observation:
     probe = _probe(record)
     weights = _weights(record)
     steps = _steps(record.store, rules, train or _trainlike(fresh, rules), probe)
+    if rules.step_base is None and steps.first is not None and _counts_epochs(record, facts):
+        steps = replace(steps, base=0 if steps.first == 0 else 1)
     counter = _counter(record)
     target, source = _target(record, rules, fresh, counter)
     updates = _updates(record.store, rules, fresh, _executed(rules, counter, probe))
@@ -413,8 +415,14 @@ def was_stopped(seen: Observation) -> str | None:
 
 
 def counts_steps(seen: Observation) -> bool:
-    """Whether a metric step is a trainer step: some trainers log once an epoch and count epochs."""
-    return seen.facts is None or seen.facts.step_unit == "step"
+    """Whether a metric step is a trainer step: some trainers, and some loops, log once an epoch and count epochs."""
+    return not _counts_epochs(seen.record, seen.facts)
+
+
+def _counts_epochs(record: RunRecord, facts: FrameworkFacts | None) -> bool:
+    sources = [item for item in record.fact("sources", "sources", []) or [] if isinstance(item, dict)]
+    units = {item.get("step_unit", "step") for item in sources if item.get("points")}
+    return units == {"epoch"} or (facts is not None and facts.step_unit == "epoch")
 
 
 def steps_text(seen: Observation, *probed: int) -> str:

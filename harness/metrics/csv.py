@@ -44,6 +44,8 @@ class CsvReader(TailedFile):
         self._step_column: int | None = None
         self._delimiter = ","
         self._has_header = False
+        self.step_unit = "step"
+        """"epoch" where the header names no other step."""
 
     def _goes_on(self, file: FileIO) -> bool:
         file.seek(self.offset - len(self._guard))
@@ -87,6 +89,7 @@ class CsvReader(TailedFile):
             self._columns = []
             return False
         self._delimiter, names, self._step_column = header
+        self.step_unit = "epoch" if names[self._step_column].lower() in EPOCH_KEYS else "step"
         known = {tag: index for index, tag in enumerate(self.tags)}
         self._columns = []
         for column, name in enumerate(names[:MAX_TAGS]):

@@ -55,8 +55,14 @@ class JsonlReader(TailedFile):
         """How many numbers a tag had since it was null."""
         self._has_step = False
         """Whether a row of the file has a step, so that an epoch is none."""
+        self._has_epoch_rows = False
         self._discarding = False
         self._fresh_start = first_offset == 0
+
+    @property
+    def step_unit(self) -> str:
+        """"epoch" where the rows so far have an epoch and no step."""
+        return "epoch" if self._has_epoch_rows and not self._has_step else "step"
 
     def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
         if not self._fresh_start:
@@ -109,6 +115,7 @@ class JsonlReader(TailedFile):
         self._has_step |= found is not None
         if found is None and not self._has_step:
             found = row_metrics(epoch_as_step(row), frozenset(dense))
+            self._has_epoch_rows |= found is not None
         if found is None:
             return
         step, wall, metrics = found

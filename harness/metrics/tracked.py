@@ -50,6 +50,8 @@ class SourceFact:
     problems: tuple[SourceProblem, ...]
     counter: Counter | None = None
     """The trainer's own count of steps, where the source holds one and was written by this run."""
+    step_unit: str = "step"
+    """What its steps count: "step", or "epoch" where its rows name nothing else."""
     set_aside: str = ""
     """Why `foreign_points` holds the points of a source that is not known to be foreign."""
 
@@ -186,6 +188,7 @@ class Tracked:
             still_there=reader.path.exists() and not is_closed,
             problems=tuple(reader.problems(final=final)),
             counter=self._counter(launched_at),
+            step_unit=reader.step_unit if isinstance(reader, (CsvReader, JsonlReader)) else "step",
             set_aside=self.set_aside,
         )
 

@@ -15,6 +15,7 @@ PROBLEMS = [(str, dict)]
 SOURCE = {
     "path!": TEXT, "kind": TEXT, "sha256": TEXT, "first_offset": int, "bytes_read": int, "points": int,
     "stale_points": int, "foreign_points": int, "problems": PROBLEMS, "counter": dict,
+    "step_unit": TEXT,
 }
 CHECKPOINT = {
     "path!": TEXT, "step": int, "epoch": NUMBER, "status": TEXT, "nonfinite": [TEXT], "problems": [TEXT],

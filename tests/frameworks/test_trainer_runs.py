@@ -6,11 +6,13 @@ Needs an environment made from constraints/trainers.txt; a few minutes in all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +95,9 @@ HEALTHY = {
     ),
     "torch": Healthy(
         command=script("torch_argparse.py"), framework="torch", told_from="torch_argparse.py imports torch", updates=20
+    ),
+    "torch-epochs": Healthy(
+        command=script("torch_epochs.py"), framework="torch", told_from="torch_epochs.py imports torch", updates=40
     ),
     "torchrun": Healthy(
         command=f"{shlex.quote(str(BIN / 'torchrun'))} --nproc-per-node 2 "
@@ -287,6 +292,30 @@ def test_stock_logging_without_observability_is_unproven(judge_run: Judge) -> No
     assert "no-metric-points" in run.reasons and "--logging_steps" in run.check("minimum_evidence")["why"]
 
 
+def test_stock_logging_without_tensorboard_ends_with_go(
+    judge_run: Judge, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In an environment without TensorBoard trainer_state.json tells the run; only the cadence is added."""
+    python = shlex.quote(str(without_tensorboard(tmp_path_factory.mktemp("bare"))))
+    program = shlex.quote(str(PROGRAMS / "hf_trainer.py"))
+    run = judge_run(f"{python} {program} --output_dir out --max_steps 10 --use_cpu True --save_steps 5")
+    added = [item["key"] for item in run.report["evidence"]["command"]["overrides"]]
+    kinds = {item["kind"] for item in run.report["evidence"]["observed"]["sources"] if item["points"]}
+    assert (run.decision, added, kinds) == ("GO", ["logging_steps"], {"trainer-state"}), run.output
+
+
+def without_tensorboard(directory: Path) -> Path:
+    """An interpreter with every package of this one but TensorBoard."""
+    venv.create(directory, symlinks=True)
+    (site,) = directory.glob("lib/python*/site-packages")
+    for folder in dict.fromkeys(Path(entry) for entry in sys.path if entry.endswith("site-packages")):
+        for item in folder.iterdir():
+            if not item.name.lower().startswith("tensorboard") and item.suffix != ".pth":
+                with contextlib.suppress(FileExistsError):
+                    (site / item.name).symlink_to(item)
+    return directory / "bin" / "python"
+
+
 def test_summary_row_is_no_training_loss(judge_run: Judge) -> None:
     """Stock logging leaves only the mean loss of the whole run in trainer_state.json: a count, but no series."""
     run = judge_run(script("hf_trainer.py", "--output_dir out --max_steps 12 --use_cpu True"), "--no-observability")
@@ -305,6 +334,21 @@ def test_run_that_stops_early_is_no_go(judge_run: Judge) -> None:
     """A callback ends the training at step 7 of 12 with exit code 0."""
     run = judge_run(script("hf_trainer.py", "--output_dir out --max_steps 12 --exit_early 7 --use_cpu True"))
     assert (run.trainer_exit_code, run.decision) == (0, "NO-GO") and "target-not-reached" in run.reasons
+
+
+def test_ranks_that_train_alone_are_no_go(judge_run: Judge, tmp_path: Path) -> None:
+    """torchrun starts two processes, and each trains a model of its own: world size 1, twice."""
+    text = (PROGRAMS / "torch_argparse.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(text.replace('"WORLD_SIZE" in os.environ', "False"), encoding="utf-8")
+    torchrun = shlex.quote(str(BIN / "torchrun"))
+    run = judge_run(f"{torchrun} --nproc-per-node 2 train.py --max-steps 15", workdir=tmp_path)
+    assert (run.decision, "world-size-not-realised" in run.reasons) == ("NO-GO", True), run.output
+
+
+def test_epochs_cut_short_are_no_go(judge_run: Judge) -> None:
+    """The default of --epochs is 4; the loop ends before the third, with exit code 0."""
+    run = judge_run(script("torch_epochs.py", "--break-in-epoch 3"))
+    assert (run.trainer_exit_code, run.decision, run.reasons) == (0, "NO-GO", {"target-not-reached"}), run.output
 
 
 def test_constant_reward_is_no_go(judge_run: Judge) -> None:

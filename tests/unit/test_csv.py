@@ -159,3 +159,14 @@ def test_no_content_raises(tmp_path_factory: pytest.TempPathFactory, content: by
     path.write_bytes(content)
     take(CsvReader(path), final=True)
     looks_like_csv_metrics(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "unit"), [("epoch,loss", "epoch"), ("epoch,step,loss", "step"), ("step,loss", "step")]
+)
+def test_unit_of_its_steps_is_told(tmp_path: Path, header: str, unit: str) -> None:
+    """An epoch is the step where the header names no other."""
+    (tmp_path / "log.csv").write_text(f"{header}\n{','.join('1' * len(header.split(',')))}\n", encoding="utf-8")
+    reader = CsvReader(tmp_path / "log.csv")
+    list(reader.poll(final=True))
+    assert reader.step_unit == unit

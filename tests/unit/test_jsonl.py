@@ -280,5 +280,9 @@ def test_nan_in_pythons_own_spelling_is_read(token: str, tmp_path: Path) -> None
 def test_whole_epochs_are_steps_where_no_row_has_one(
     tmp_path: Path, rows: list[str], expected: list[tuple[str, int, float]]
 ) -> None:
-    """A loop that logs once an epoch; its epoch stays a metric, too, so that the unit can be told."""
-    assert values(make(tmp_path / "m.jsonl", *rows)) == expected
+    """A loop that logs once an epoch; its epoch stays a metric, too, and the source says what it counts."""
+    path = make(tmp_path / "m.jsonl", *rows)
+    assert values(path) == expected
+    reader = JsonlReader(path)
+    list(reader.poll(final=True))
+    assert reader.step_unit == ("epoch" if '"epoch": 1,' in rows[0] else "step")
