@@ -51,17 +51,19 @@ def epochs_completed(seen: Observation) -> float | None:
 
 
 def planned_epochs(seen: Observation) -> float | None:
-    """Epochs that the run was to have: by the user, the command, the trainer's counter, or, where a series counts
-    shares of an epoch, by how many steps an epoch took and how many steps the run was to have."""
-    asked = seen.record.spec.max_epochs
-    known = [asked, seen.facts.target_epochs if seen.facts and seen.target is None else None,
-             seen.counter.planned_epochs if seen.counter else None]
-    stated = next((epochs for epochs in known if epochs is not None), None)
-    done, rows = epochs_completed(seen), epoch_rows(seen)
-    last = seen.steps.completed
-    if stated is not None or rows is None or not rows.shares or not done or not last or seen.target is None:
-        return stated
-    return round(done * seen.target / last, 3)
+    """Epochs that the run was to have: as the user, the command or the trainer says, or, where steps are the limit,
+    what they come to by the length of an epoch. None where that length is not known."""
+    counter, rows = seen.counter, epoch_rows(seen)
+    if seen.record.spec.max_epochs is not None:
+        return seen.record.spec.max_epochs
+    if seen.target is None:
+        stated = seen.facts.target_epochs if seen.facts else None
+        return counter.planned_epochs if stated is None and counter is not None else stated
+    if counter is not None and counter.epoch and counter.step:
+        return round(counter.epoch * seen.target / counter.step, 3)
+    if rows is not None and rows.shares and rows.completed and seen.steps.completed:
+        return round(rows.completed * seen.target / seen.steps.completed, 3)
+    return round(seen.target / rows.steps_each, 3) if rows is not None and rows.steps_each else None
 
 
 def epochs_entered(seen: Observation) -> int | None:

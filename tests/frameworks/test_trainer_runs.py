@@ -301,7 +301,7 @@ def test_stock_logging_without_tensorboard_ends_with_go(
     run = judge_run(f"{python} {program} --output_dir out --max_steps 10 --use_cpu True --save_steps 5")
     added = [item["key"] for item in run.report["evidence"]["command"]["overrides"]]
     kinds = {item["kind"] for item in run.report["evidence"]["observed"]["sources"] if item["points"]}
-    assert (run.decision, added, kinds) == ("GO", ["logging_steps"], {"trainer-state"}), run.output
+    assert (run.decision, added, kinds) == ("GO", ["logging_steps"], {"trainer_state"}), run.output
 
 
 def without_tensorboard(directory: Path) -> Path:

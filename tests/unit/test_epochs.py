@@ -108,3 +108,18 @@ def test_limit_on_epochs_that_ended_the_run_is_named(tmp_path: Path, facts: Fram
     document = report(tmp_path, facts=facts)
     check = target_step(document)
     assert (document["decision"], check["status"]) == ("NO-GO", "failed") and why in check["why"], check
+
+
+@pytest.mark.parametrize(
+    ("changes", "planned"),
+    [
+        ({"facts": replace(EPOCHS, target_steps=10)}, 5),
+        ({"facts": replace(EPOCHS, target_steps=20)}, 10),
+        ({"facts": replace(EPOCHS, target_steps=20), "extra": {"train/epoch": tuple(0.25 * n for n in range(1, 11))}}, 5),
+        ({"facts": replace(EPOCHS, target_steps=10), "extra": {}}, None),
+        ({"spec": {"max_epochs": 3}}, 3),
+    ],
+)  # fmt: skip
+def test_planned_epochs(tmp_path: Path, changes: dict[str, Any], planned: float | None) -> None:
+    """What the limit on steps comes to, by the length of an epoch; a limit on epochs as it is."""
+    assert report(tmp_path, **changes)["evidence"]["requested"]["target_epochs"] == planned
