@@ -110,12 +110,15 @@ def test_limit_on_epochs_that_ended_the_run_is_named(tmp_path: Path, facts: Fram
     assert (document["decision"], check["status"]) == ("NO-GO", "failed") and why in check["why"], check
 
 
+QUARTERS = tuple(0.25 * number for number in range(1, 11))
+
+
 @pytest.mark.parametrize(
     ("changes", "planned"),
     [
         ({"facts": replace(EPOCHS, target_steps=10)}, 5),
         ({"facts": replace(EPOCHS, target_steps=20)}, 10),
-        ({"facts": replace(EPOCHS, target_steps=20), "extra": {"train/epoch": tuple(0.25 * n for n in range(1, 11))}}, 5),
+        ({"facts": replace(EPOCHS, target_steps=20), "extra": {"train/epoch": QUARTERS}}, 5),
         ({"facts": replace(EPOCHS, target_steps=10), "extra": {}}, None),
         ({"spec": {"max_epochs": 3}}, 3),
     ],
