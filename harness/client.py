@@ -217,8 +217,8 @@ def _await_reaper(spec: RunSpec) -> None:
     deadline = time.monotonic() + spec.stop_grace_s + 10
     while time.monotonic() < deadline:
         entries, _ = read_journal(spec.out_dir / outdir.JOURNAL)
-        events = {entry["event"] for entry in entries}
-        if "attempt-started" not in events or events & {"attempt-ended", "reaped"}:
+        events = [entry["event"] for entry in entries]
+        if "reaped" in events or events.count("attempt-ended") >= events.count("attempt-started"):
             return
         time.sleep(POLL_S)
 

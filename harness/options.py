@@ -79,6 +79,7 @@ OPTIONS = (
     Option(flag="--max-interval", kind=float, help="seconds between progress lines while nothing happens",
            default="300"),
     Option(flag="--no-backoff", kind=bool, help="keep --interval also while nothing happens"),
+    Option(flag="--no-fix", kind=bool, help="never restart the run, also where infrastructure ended it"),
     Option(flag="--require-gpu", kind=bool, help="fail the environment gate where no GPU is visible"),
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
@@ -257,6 +258,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         observability=not values.get("no_observability"),
         allow_pickle=bool(values.get("allow_pickle")),
         backoff=not values.get("no_backoff"),
+        fix=not values.get("no_fix"),
         **{name: value for name, value in optional.items() if value is not None},
     )
 

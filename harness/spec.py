@@ -73,6 +73,8 @@ class RunSpec:
     """So long at most while nothing happens."""
     backoff: bool = True
     """Whether reports become less frequent while nothing happens."""
+    fix: bool = True
+    """Whether a launch that infrastructure ended may be launched again."""
     stop_grace_s: float = 20.0
     """Seconds a trainer has after SIGTERM to its leader, and the group after its SIGTERM."""
     drain_grace_s: float = 30.0

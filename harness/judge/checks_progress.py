@@ -6,6 +6,7 @@ from harness.judge.asserted import exit_as_asserted, is_exit_asserted, is_launch
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import CounterSeen, Observation, was_stopped
 from harness.judge.reach import is_target_met
+from harness.record.journal import Entry
 from harness.record.reasons import Reason
 
 OWN_STOP_CODES = (0, 1, 130, 143)
@@ -18,7 +19,7 @@ def check_exit(seen: Observation) -> Check:
     """Exit code 0, or the harness ended the run at its cap and the trainer followed its signal."""
     name, expected = "exit", "exit code 0"
     record = seen.record
-    ended = record.last("attempt-ended")
+    ended = record.last_end()
     if ended is None:
         return _no_end(seen)
     if is_exit_asserted(seen):
@@ -37,6 +38,8 @@ def check_exit(seen: Observation) -> Check:
         if code in OWN_STOP_CODES or signal in OWN_STOP_SIGNALS:
             return passed(name, wanted, observed, why)
         return failed(name, Reason.EXIT_CODE, wanted, observed, why)
+    if told := _infrastructure(seen, ended):
+        return failed(name, Reason.INFRASTRUCTURE_FAILURE, expected, observed, told)
     if signal is not None:
         return failed(name, Reason.KILLED_BY_SIGNAL, expected, observed, "the harness did not send it")
     if code != 0:
@@ -48,6 +51,15 @@ def check_exit(seen: Observation) -> Check:
         report = failed if met is False else unproven
         return report(name, Reason.EXCEPTION_BEHIND_EXIT_0, "no exception that ends the loop", observed, error)
     return passed(name, expected, observed)
+
+
+def _infrastructure(seen: Observation, ended: Entry) -> str:
+    """What of the infrastructure ended the last launch, as the supervisor found in its log; "" for nothing."""
+    decided = seen.record.last("restart-decision")
+    if decided is None or decided.get("attempt") != ended.get("attempt"):
+        return ""
+    why_not = f"; not restarted: {decided['why_not']}" if decided.get("why_not") else ""
+    return f"{decided.get('cause')}: {decided.get('line')}{why_not}"
 
 
 def check_early_stopping(seen: Observation) -> Check:

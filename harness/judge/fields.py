@@ -70,6 +70,11 @@ def run_seconds(record: RunRecord) -> float:
     return float(record.entries[-1]["time"] - record.entries[0]["time"]) if record.entries else 0.0
 
 
+def trained_seconds(record: RunRecord) -> float:
+    """Seconds that the trainer ran, all attempts together."""
+    return sum(float(entry.get("seconds") or 0.0) for entry in record.every("attempt-ended"))
+
+
 def iso_time(moment: float | None) -> str | None:
     """Seconds since the epoch as ISO-8601 in UTC."""
     if moment is None:

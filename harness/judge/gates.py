@@ -36,6 +36,7 @@ from harness.judge.model import Check, Gate
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
 from harness.judge.reach import check_target_step
+from harness.judge.restarts import check_restarts
 from harness.judge.topology import check_topology
 from harness.record.vocabulary import CheckStatus, GateStatus
 
@@ -73,7 +74,7 @@ GATES: tuple[GateSpec, ...] = (
             check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
             check_parameters_finite, check_topology, check_overrides,
-            check_early_stopping,
+            check_early_stopping, check_restarts,
         )),
     GateSpec(
         name="save_reload", events=("checkpoints", "run-finished"), judged_when_launched=True, not_needed=not_needed,

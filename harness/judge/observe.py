@@ -10,6 +10,8 @@ from statistics import median
 from typing import Any
 
 from harness.frameworks.base import FrameworkFacts
+from harness.judge.chain import chained
+from harness.record.attempts import attempts
 from harness.record.run_record import RunRecord
 from harness.record.store import MetricStore, Point, TagSummary
 
@@ -346,7 +348,9 @@ def _both_positive(store: MetricStore, grad: TagSummary, lr: TagSummary) -> int 
 
 def _probe(record: RunRecord) -> ProbeSeen:
     facts: dict[str, Any] = record.fact("probe", "facts", {}) or {}
-    processes = [item for item in facts.get("processes", []) if isinstance(item, dict)]
+    saved = (record.fact("checkpoints", "facts", {}) or {}).get("checkpoints") or []
+    processes = chained([item for item in facts.get("processes", []) if isinstance(item, dict)], attempts(record),
+                        [item for item in saved if isinstance(item, dict)])
 
     def most(*path: str) -> int:
         values = []
@@ -409,7 +413,7 @@ def _weights(record: RunRecord) -> WeightsSeen:
 
 def was_stopped(seen: Observation) -> str | None:
     """Why the harness ended the run; None where it ended by itself, if only just before it was to be stopped."""
-    reason = seen.record.fact("attempt-ended", "stop_reason")
+    reason = (seen.record.last_end() or {}).get("stop_reason")
     unsent = reason in ("cap", "early-stop", "stop-on") and seen.record.last("signal-sent") is None
     return None if not reason or unsent else str(reason)
 

@@ -22,10 +22,12 @@ from harness.judge.fields import (
     iso_time,
     last_value,
     run_seconds,
+    trained_seconds,
 )
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
+from harness.judge.restarts import attempts_json, restart_findings
 from harness.judge.saved import saved_checkpoints
 from harness.judge.topology import topology
 from harness.judge.verdict import judge, witnesses
@@ -58,7 +60,7 @@ def build_report(out_dir: Path) -> dict[str, Any]:
 
 
 def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
-    duration = record.fact("attempt-ended", "seconds") or 0.0
+    duration = trained_seconds(record)
     completed = completed_steps(seen)
     epochs = _epochs(seen)
     checkpoints = [one.to_json() for one in saved_checkpoints(record)]
@@ -110,6 +112,7 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
                                f"{check.why}",
                 "fix": check.remedy,
             })
+    found += restart_findings(record)
     found += [finding_of(anomaly) for anomaly in anomalies_of(seen)]
     lost = [str(entry.get("message")) for entry in record.every("evidence-lost")]
     for problem in (*record.problems, *lost, *_source_problems(record)):
@@ -172,7 +175,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "samples": [],
         "reload": evidence_of_reload(seen),
         "gates": [_gate(gate) for gate in verdict.gates],
-        "attempts": _attempts(record, verdict),
+        "attempts": attempts_json(seen, verdict.terminal_state.value),
         "overhead": {
             **{key: record.fact("overhead", key) for key in ("supervisor_cpu_s", "supervisor_rss_bytes")},
             "wall_added_s": _wall_added(record),
@@ -248,25 +251,12 @@ def _gate(gate: Gate) -> dict[str, Any]:
             "checks": [check.to_json() for check in gate.checks]}
 
 
-def _attempts(record: RunRecord, verdict: Verdict) -> list[dict[str, Any]]:
-    ends = {entry.get("attempt"): entry for entry in record.every("attempt-ended")}
-    attempts = []
-    for entry in record.every("attempt-started"):
-        end = ends.get(entry.get("attempt"), {})
-        attempts.append({
-            "index": entry.get("attempt"), "started_at": iso_time(entry.get("launched_at")),
-            "ended_at": iso_time(end.get("ended_at")), "exit_code": end.get("exit_code"), "signal": end.get("signal"),
-            "terminal_state": verdict.terminal_state.value, "cause": end.get("stop_reason"),
-            "resumed_from_step": end.get("resumed_from"), "reason": "first",
-        })
-    return attempts
 
 
 def _wall_added(record: RunRecord) -> float | None:
     """Seconds of the supervisor's run beside the trainer's own: preflight, drain, the last look at every source."""
-    trained = record.fact("attempt-ended", "seconds")
-    if trained is None or record.last("run-finished") is None:
+    if record.last("attempt-ended") is None or record.last("run-finished") is None:
         return None
-    return round(max(0.0, run_seconds(record) - float(trained)), 3)
+    return round(max(0.0, run_seconds(record) - trained_seconds(record)), 3)
 
 

@@ -10,6 +10,7 @@ from harness.judge.gates import GateSpec, judge_gates
 from harness.judge.model import Gate, ReasonGiven, Verdict
 from harness.judge.observe import Observation, observe, was_stopped
 from harness.judge.reach import check_target_step
+from harness.judge.restarts import was_restarted
 from harness.record.reasons import REASONS, Reason
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import (
@@ -42,7 +43,7 @@ def judge(
 def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     """How the run ended, and what of the harness ended it."""
     record = seen.record
-    ended = record.last("attempt-ended")
+    ended = record.last_end()
     if ended is None:
         lost = record.last("attempt-started") is not None
         return (TerminalState.CANCELLED if lost else TerminalState.FAILED), None
@@ -134,14 +135,15 @@ def _one_file(seen: Observation) -> bool:
 
 
 def _confidence(seen: Observation, decision: Decision) -> Confidence:
-    """High with two independent witnesses, one of them weights or probe; medium with metrics and another; else low."""
+    """High with two independent witnesses, one of them weights or probe, and a run in one piece; medium with metrics
+    and another; else low."""
     kinds = {kind for kind, *_ in witnesses(seen)}
     if kinds == {WitnessKind.METRICS, WitnessKind.COUNTER} and _one_file(seen):
         kinds = {WitnessKind.COUNTER}
     strong = kinds & {WitnessKind.PROBE, WitnessKind.WEIGHTS}
     if decision is Decision.NO_GO:
-        ended = seen.record.last("attempt-ended") is not None or seen.record.last("attempt-started") is None
+        ended = seen.record.last_end() is not None or seen.record.last("attempt-started") is None
         return Confidence.HIGH if ended else Confidence.LOW
-    if strong and len(kinds) >= 2:
+    if strong and len(kinds) >= 2 and not was_restarted(seen):
         return Confidence.HIGH
     return Confidence.MEDIUM if len(kinds) >= 2 or seen.updates.executed else Confidence.LOW

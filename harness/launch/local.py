@@ -34,7 +34,7 @@ class LocalLauncher:
         self._pidfd: int | None = None
 
     def submit(self, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str]) -> Handle:
-        """Start `argv` without a shell. LaunchError when the system refuses."""
+        """Start `argv` without a shell, again once the last one has ended. LaunchError when the system refuses."""
         read_end, write_end = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(read_end, _F_SETPIPE_SZ, PIPE_BYTES)
@@ -54,6 +54,8 @@ class LocalLauncher:
         finally:
             os.close(write_end)
         os.set_blocking(read_end, False)
+        if self._output is not None:
+            os.close(self._output)
         self._output = read_end
         with contextlib.suppress(OSError, AttributeError):
             self._pidfd = os.pidfd_open(self._process.pid)
@@ -82,9 +84,9 @@ class LocalLauncher:
             return Exit(code=code, signal=None)
         return Exit(code=None, signal=_signal_name(-code))
 
-    def wait_sources(self) -> list[int]:
-        """File descriptors that become readable on output or on the leader's end."""
-        return [fd for fd in (self._output, self._pidfd) if fd is not None]
+    def wait_sources(self, *, output: bool = True) -> list[int]:
+        """File descriptors that become readable on output (where that is wanted) or on the leader's end."""
+        return [fd for fd in (self._output if output else None, self._pidfd) if fd is not None]
 
     def read_output(self, timeout_s: float) -> bytes:
         """Output since the last call; b"" for nothing. After end of file nothing is ever readable again."""

@@ -176,6 +176,13 @@ class MetricCollector:
         self.store.build_index()
         return self.sources(final=True)
 
+    def next_attempt(self, number: int, *, now: float, launched_at: float) -> None:
+        """The last look at what an attempt wrote; what is read from now on belongs to the next one."""
+        self._next_walk = 0.0
+        self._poll(now, launched_at, final=False)
+        self.attempt = number
+        self._state_sources.clear()
+
     def _poll(self, now: float, launched_at: float, *, final: bool) -> int:
         self._launched_at = launched_at
         self._belonging.observe()
@@ -303,7 +310,7 @@ class MetricCollector:
         return count
 
     def _register(self, tracked: Tracked) -> int:
-        reader, part = tracked.reader, tracked.part
+        reader, part = tracked.reader, (tracked.part, self.attempt)
         known = self._state_sources.get(output_directory(reader.path)) if reader.kind == STATE else None
         if part not in tracked.sources and known is not None:
             tracked.sources[part] = known

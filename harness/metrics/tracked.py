@@ -101,8 +101,8 @@ class Tracked:
     """Whether it changed between the inventory and the launch."""
     part: str = ""
     """The run within the file that is read at the moment."""
-    sources: dict[str, int] = field(default_factory=dict)
-    """{part: its number in the store}."""
+    sources: dict[tuple[str, int], int] = field(default_factory=dict)
+    """{(part, attempt that it was written in): its number in the store}."""
     ownership: str = ""
     """Where nothing is said: "own" for its place, else "unknown"."""
     holder: Holder | None = None

@@ -47,11 +47,12 @@ SHAPES: Mapping[str, Any] = {
         "errors": [DATASET_PROBLEM], "warnings": [DATASET_PROBLEM],
     },
     "inventory": {"files": int},
-    "attempt-started": {"attempt": int, "launched_at": NUMBER},
+    "attempt-started": {"attempt": int, "launched_at": NUMBER, "after_step": int},
     "attempt-ended": {
         "attempt": int, "exit_code": int, "signal": TEXT, "ended_at": NUMBER, "seconds": NUMBER, "stop_reason": TEXT,
         "resumed_from": int,
     },
+    "restart-decision": {"attempt!": int, "cause!": TEXT, "line": TEXT, "why_not": TEXT},
     "launch-failed": {"message": TEXT},
     "stragglers": {"processes": [dict]},
     "sources": {"sources": [SOURCE], "problems": PROBLEMS},

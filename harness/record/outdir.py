@@ -33,6 +33,13 @@ _ARTIFACTS = (
     REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, WATCH_REPORT, FAILURE_REPORT,
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
+
+
+def train_log(attempt: int) -> str:
+    """train.log, train.2.log, ... by attempt."""
+    return TRAIN_LOG if attempt == 1 else f"train.{attempt}.log"
+
+
 _PROBE_NAMES = re.compile(r"\..*|.*\.json|loaded|problems\.log")
 
 

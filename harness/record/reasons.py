@@ -42,6 +42,9 @@ class Reason(str, Enum):
     CRASHED_IN_WINDOW = "crashed-in-window"
     EXIT_CODE = "exit-code"
     KILLED_BY_SIGNAL = "killed-by-signal"
+    INFRASTRUCTURE_FAILURE = "infrastructure-failure"
+    RESTARTS_BEYOND_BUDGET = "restarts-beyond-budget"
+    RESTART_GAP = "restart-gap"
     EXCEPTION_BEHIND_EXIT_0 = "exception-behind-exit-0"
     RUN_TIMEOUT = "run-timeout"
     CANCELLED = "cancelled"
@@ -159,6 +162,14 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.KILLED_BY_SIGNAL: _reason(
         _B, "the trainer was killed by a signal that the harness did not send",
         "look for the sender: kernel OOM killer, scheduler, another user"),
+    Reason.INFRASTRUCTURE_FAILURE: _reason(
+        _I, "a node, a connection or a hub failed, and the run ended with it",
+        "run the same command again once that is mended; without --no-fix the harness does so up to three times"),
+    Reason.RESTARTS_BEYOND_BUDGET: _reason(
+        _U, "the run needed more restarts than were declared", "find out what keeps ending it, then run it again"),
+    Reason.RESTART_GAP: _reason(
+        _U, "a restarted run began beyond the last step that the attempt before is known to have made",
+        "save more often, flush the log at every step, and check what the resume really starts from"),
     Reason.EXCEPTION_BEHIND_EXIT_0: _reason(
         _B, "an exception ended the training loop although the exit code is 0",
         "let the exception reach the exit code; read the traceback in train.log"),

@@ -35,6 +35,13 @@ class RunRecord:
         """The latest entry of this kind."""
         return next((entry for entry in reversed(self.entries) if entry["event"] == event), None)
 
+    def last_end(self) -> Entry | None:
+        """The end of the latest launch; None while that one has none, whatever became of the launches before."""
+        started, ended = self.last("attempt-started"), self.last("attempt-ended")
+        if started is not None and ended is not None and (started.get("attempt") or 1) > (ended.get("attempt") or 1):
+            return None
+        return ended
+
     def every(self, event: str) -> list[Entry]:
         """All entries of this kind, in order."""
         return [entry for entry in self.entries if entry["event"] == event]

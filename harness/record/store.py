@@ -409,6 +409,14 @@ class MetricStore:
         with _named(self.path, "is damaged"):
             return self._series.summaries()
 
+    def first_steps(self) -> dict[int, int]:
+        """{attempt: lowest step of a fresh training point}, of the attempts that have one."""
+        with _named(self.path, "is damaged"):
+            rows = self._db.execute(
+                "SELECT s.attempt, MIN(t.first_step) FROM track t JOIN source s ON s.id = t.source "
+                "WHERE t.phase = ? AND t.fresh_points > 0 GROUP BY s.attempt", (Phase.TRAIN.value,))
+            return {attempt: step for attempt, step in rows if step is not None}
+
     def runs_of(self, tag: str) -> list[str]:
         """Run directories that hold fresh points of the tag, the one that `series` defaults to first."""
         with _named(self.path, "is damaged"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import time
@@ -105,9 +106,24 @@ class Collection:
         self.store.close()
 
     def launched(self, moment: float) -> None:
-        """The job was started; `moment` in seconds since the epoch."""
-        self._launched_at = moment
+        """The job was started; `moment` in seconds since the epoch. The first launch is the run's."""
+        self._launched_at = self._launched_at or moment
         self.usage.look()
+
+    def next_attempt(self, number: int) -> None:
+        """What the attempt before left behind is read to its end; what comes now belongs to the next one."""
+        self._end_log()
+        try:
+            self.metrics.next_attempt(number, now=time.time(), launched_at=self._launched_at)
+        except RecordError as error:
+            self._lost(str(error))
+        out_dir = self.plan.spec.out_dir
+        self.log = LogWriter(out_dir / outdir.train_log(number), self.plan.redactor.stream())
+
+    def newest_step(self) -> int | None:
+        """The newest training step of the run's own, as the trainer counts; None while there is none."""
+        newest = self._newest(own=True)
+        return None if newest is None else newest.step
 
     def take_output(self, wait_s: float = 0.0) -> int:
         """What the job printed, into train.log; how many bytes."""
@@ -132,6 +148,12 @@ class Collection:
         if message not in self._losses:
             self._losses.add(message)
             self.journal.write("evidence-lost", message=message)
+
+    def has_nonfinite_loss(self) -> bool:
+        """Whether the newest training loss is NaN or infinite."""
+        facts = self.plan.facts
+        return any(not math.isfinite(latest.value) for (_, tag), latest in self.metrics.latest.items()
+                   if fits(tag, facts.loss_tags) and not fits(tag, facts.eval_tags))
 
     def completed_steps(self) -> int:
         """Completed steps by the newest metric point that is certainly the run's own, 0 while there is none."""
@@ -185,8 +207,7 @@ class Collection:
         self.journal.write("sources", sources=[
             {**source.to_json(), "path": outdir.relative(out_dir, source.path)} for source in sources],
             problems=[problem.message for problem in self.metrics.problems])
-        self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
-                           bytes=self.log.received, lost_bytes=self.log.lost, **told)
+        self._end_log(**told)
         self.journal.write("probe", facts=read_probe(
             out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json())
         if self.plan.spec.early_stop_metric is not None:
@@ -211,6 +232,11 @@ class Collection:
             sources.append(read.source)
             told["announced_total"] = read.announced_total or told.get("announced_total")
         return told
+
+    def _end_log(self, **told: Any) -> None:
+        self.log.close()
+        self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
+                           bytes=self.log.received, lost_bytes=self.log.lost, **told)
 
     def _effective_values(self) -> None:
         """The settings that the trainer says it used, for comparison with those that were asked for."""

@@ -48,14 +48,18 @@ class LogWriter:
             os.close(self._handle)
             self._handle = None
 
-    def last_exception(self) -> str | None:
-        """The exception that the log's last traceback ends with, when only little follows it."""
+    def tail(self) -> bytes:
+        """The last 64 KiB that were written, b"" where they cannot be read."""
         try:
             with self.path.open("rb") as handle:
                 handle.seek(max(0, handle.seek(0, os.SEEK_END) - TAIL_BYTES))
-                tail = handle.read()
+                return handle.read()
         except OSError:
-            return None
+            return b""
+
+    def last_exception(self) -> str | None:
+        """The exception that the log's last traceback ends with, when only little follows it."""
+        tail = self.tail()
         _, found, after = tail.rpartition(_TRACEBACK)
         if not found:
             return None

@@ -78,3 +78,8 @@ def test_parameters_finite(require: RequireCheck, real_step: Gate) -> None:
 def test_topology(require: RequireCheck, real_step: Gate) -> None:
     """Every process that was asked for took part in one training, on the device that was asked for."""
     require(real_step, "topology")
+
+
+def test_restarts(require: RequireCheck, real_step: Gate) -> None:
+    """Restarts stayed within their budget and left no step out."""
+    require(real_step, "restarts")

@@ -39,6 +39,9 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help="start a process that forks twice and lives on")
     parser.add_argument("--print-env", default="", help="print this variable")
     parser.add_argument("--hub-token", default="")
+    parser.add_argument("--crash-at", type=int, default=0, help="end before this step with exit code 1")
+    parser.add_argument("--crash-with", default="", help="what is printed then")
+    parser.add_argument("--crashes", type=int, default=1, help="so many launches do so")
     arguments = parser.parse_args()
     if arguments.launches:
         with arguments.launches.open("a") as handle:
@@ -60,6 +63,9 @@ def main() -> None:
         save(arguments.save_dir / "step_000000", weights)
     with (arguments.log_dir / "metrics.jsonl").open("a") as log:
         for step in range(1, arguments.max_steps + 1):
+            if step == arguments.crash_at and len(arguments.launches.read_text().split()) <= arguments.crashes:
+                print(arguments.crash_with, flush=True)
+                os._exit(1)
             x = draw.uniform(-1, 1)
             error = weights[0] * x + weights[1] - (2 * x + 1)
             gradient = [2 * error * x, 2 * error]

@@ -140,6 +140,8 @@ BROKEN = (
     Case(mode="exception-exit-0", reason="target-not-reached"),
     Case(mode="exit-1-at-end", reason="crashed-in-window"),
     Case(mode="metrics-stop-early", reason="sources-disagree"),
+    Case(mode="restart-gap", reason="restart-gap", decision="CONDITIONAL"),
+    Case(mode="restarted", reason="infrastructure-failure", decision="NO-GO", spec={"fix": False}),
     Case(mode="ignores-lr", reason="override-without-effect", spec={"hp": ("lr=0.05",)}),
     Case(mode="saves-the-start", reason="weights-unchanged"),
     Case(mode="plain", reason="early-stop-metric-missing", spec={"early_stop_metric": "eval_f1"}),
@@ -170,6 +172,9 @@ HEALTHY = (
     Case(mode="no-torch"),
     Case(mode="overfits", target=2000, spec={"early_stop_metric": "eval_loss", "early_stop_patience": 3}),
     Case(mode="overfits", spec={"early_stop_metric": "eval_loss", "early_stop_patience": 30}),
+    Case(mode="restarted"),
+    Case(mode="restarted", saves=False),
+    Case(mode="restarted-anew"),
     Case(mode="straggler", spec={"drain_grace_s": 1.0}),
     Case(mode="together", program="ranks.py", ranks=2, saves=False),
     Case(mode="leaves-at-once", saves=False),
@@ -233,6 +238,24 @@ def test_early_stop_takes_effect(run_case: Callable[[Case], Path]) -> None:
                                         "triggered_at_step": 35}
     assert "Early stopping triggered at step 35" in (out_dir / "progress.log").read_text()
     assert report["total_steps"] < 1000
+
+
+def test_restarted_run_is_one_run_of_two_attempts(run_case: Callable[[Case], Path]) -> None:
+    """Each attempt has its cause, its log and its resume point; steps that were done again count once."""
+    case = next(case for case in HEALTHY if case.mode == "restarted" and case.saves)
+    out_dir = run_case(case)
+    report = report_of(out_dir)
+    first, second = report["evidence"]["attempts"]
+    assert (first["exit_code"], first["terminal_state"], first["cause"]) == (1, "FAILED", "connection")
+    assert (second["exit_code"], second["reason"], second["resumed_from_step"]) == (0, "restart", 10)
+    assert (report["terminal_state"], report["confidence"], report["total_steps"]) == ("SUCCEEDED", "medium", 25)
+    assert report["evidence"]["observed"]["updates_executed"] == 25
+    loss = next(item for item in report["evidence"]["observed"]["metrics"] if item["tag"] == "train/loss")
+    assert (loss["points"], loss["first_step"], loss["last_step"]) == (25, 1, 25)
+    assert "Connection reset by peer" in (out_dir / "train.log").read_text()
+    assert "step=25 " in (out_dir / "train.2.log").read_text()
+    told = (out_dir / "progress.log").read_text()
+    assert "Restarting the unchanged command (connection: ConnectionResetError" in told
 
 
 REAL_STEP = next(gate for gate in GATES if gate.name == "real_step")

@@ -36,9 +36,12 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | nan-at-the-end | no | the very last update puts NaN into the weights, whose gradient and loss were finite |
 | stops-before-the-log | no | updates stop after 7 steps, the log goes on for seconds, and the end is os._exit(0) |
 | leaves-at-once | yes | trains, and ends by os._exit(0) |
+| restart-gap | no | loses its connection after step 13; launched again it goes on from step 20, saved or not |
 | ignore-term | no | trains on without end and ignores SIGTERM |
 | straggler | yes | trains, and leaves a daemon that holds the stdout pipe |
 | plain | yes | trains |
+| restarted | yes | loses its connection after step 13; launched again it goes on from its checkpoint at step 10 |
+| restarted-anew | yes | loses its connection after step 13; launched again it begins anew |
 | overfits | yes | trains; eval/loss, every 5 steps, falls until step 20 and rises from there |
 | log-every-10 | yes | logs steps 10 and 20 of 25 |
 | resumed-at-1000 | yes | steps 1001 to 1025, with a start checkpoint step_001000 |
@@ -480,6 +483,27 @@ class ExceptionExit0(_Training):
             return 0
 
 
+class _Restarted(_Training):
+    """The first launch loses its connection after step 13; the next ones go on from `resumed_at`."""
+
+    resumed_at = 10
+
+    def run(self) -> int:
+        mark = (self.args.log_dir or Path("events")).parent / "launches"
+        self.number = int(mark.read_text()) + 1 if mark.exists() else 1
+        mark.write_text(str(self.number))
+        self.start_step = self.resumed_at if self.number > 1 else 0
+        return super().run()
+
+    def before_step(self, step: int) -> None:
+        if step == 14 and self.number == 1:
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+
+class RestartGap(_Restarted):
+    resumed_at = 20
+
+
 class IgnoreTerm(_Training):
     def end_step(self) -> int:
         return sys.maxsize
@@ -497,6 +521,15 @@ class IgnoreTerm(_Training):
 
 class Plain(_Training):
     healthy = True
+
+
+class Restarted(_Restarted):
+    healthy = True
+
+
+class RestartedAnew(_Restarted):
+    healthy = True
+    resumed_at = 0
 
 
 class Overfits(_Training):

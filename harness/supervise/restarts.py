@@ -1,0 +1,48 @@
+"""The one thing that the harness mends by itself: a launch that infrastructure ended is launched again, unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.launch.base import Exit
+from harness.record.attempts import MAX_RESTARTS
+from harness.supervise.attempt import Run
+from harness.supervise.causes import Cause, infrastructure_cause
+
+RESTART_PAUSES_S = (1.0, 4.0, 10.0)
+"""Before each restart, since what failed may need a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is done about a launch that infrastructure ended."""
+
+    restart: bool
+    cause: Cause
+    why_not: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the journal."""
+        return {"restart": self.restart, "cause": self.cause.name, "line": self.cause.line, "why_not": self.why_not}
+
+    def line(self) -> str:
+        """For the terminal."""
+        told = f"{self.cause.name}: {self.cause.line}"
+        return f"{'Restarting the unchanged command' if self.restart else f'Not restarted, {self.why_not}'} ({told})"
+
+
+def decide(ended: Exit, run: Run, number: int) -> Decision | None:
+    """About the `number`th launch; None where there is nothing to decide: it ended well, was stopped, or by itself."""
+    if run.stopping.reason is not None or run.collection.has_nonfinite_loss():
+        return None
+    tail = run.collection.log.tail().decode("utf-8", "replace")
+    cause = infrastructure_cause(ended, run.plan.redactor.text(tail))
+    if cause is None:
+        return None
+    if not run.plan.spec.fix:
+        return Decision(restart=False, cause=cause, why_not="--no-fix")
+    if number > MAX_RESTARTS:
+        return Decision(restart=False, cause=cause, why_not=f"{MAX_RESTARTS} restarts were made already")
+    return Decision(restart=True, cause=cause)
+
