@@ -61,6 +61,9 @@ OPTIONS = (
     Option(flag="--checkpoint-dir", kind=str, help="where the run saves",
            default="from the command, else ./checkpoints"),
     Option(flag="--metrics-dir", kind=str, help="where the run writes metric files, when the command does not tell"),
+    Option(flag="--samples", kind=str, help="a JSON-lines or Parquet file of rollout samples, when the run writes none "
+           "where the adapter looks"),
+    Option(flag="--no-reward-check", kind=bool, help="do not call the reward function again on a recorded sample"),
     Option(flag="--loss-tag", kind=str, help="the tag that is the training loss, when its name does not say so"),
     Option(flag="--out-dir", kind=str, help="where all artifacts go", default=DEFAULT_OUT_DIR),
     Option(flag="--run-id", kind=str, help="identifies the run in every artifact", default="generated"),
@@ -252,6 +255,8 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         cap=_one_of(values, "cap", ("program", "harness")) or "program",
         checkpoint_dir=_under(here, values["checkpoint_dir"]) if values.get("checkpoint_dir") else None,
         metrics_dir=_under(here, values["metrics_dir"]) if values.get("metrics_dir") else None,
+        samples=_under(here, values["samples"]) if values.get("samples") else None,
+        reward_check=not values.get("no_reward_check"),
         loss_tag=values.get("loss_tag") or None,
         require_gpu=bool(values.get("require_gpu")),
         probe=not values.get("no_probe"),

@@ -52,6 +52,12 @@ class RunSpec:
     allow_pickle: bool = False
     """Whether the reload of a checkpoint may unpickle anything, in its child."""
     metrics_dir: Path | None = None
+    samples: Path | None = None
+    """A file of rollout samples, where the adapter cannot tell one."""
+    reward_check: bool = True
+    """Whether the reward function is called again on a recorded sample."""
+    thresholds: tuple[tuple[str, float], ...] = ()
+    """(name, limit) of judge.thresholds that differ from their defaults."""
     loss_tag: str | None = None
     """The tag that is the training loss, where its name does not say so."""
     require_gpu: bool = False
@@ -91,11 +97,12 @@ class RunSpec:
         """Unknown keys are ignored, so that a newer out-dir can still be judged."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
-        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config"):
+        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
         for key in ("hp", "hp_flags"):
             values[key] = tuple(values.get(key) or ())
+        values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())
         return cls(**values)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.data.child import ChildEnd, Limits, run_child
 from harness.data.contracts import judge_row
 from harness.data.findings import row_problems
 from harness.data.loaders import suggested_loader
@@ -16,6 +15,7 @@ from harness.data.model import OK, Inspection, Problem, RowVerdict, Sample, fata
 from harness.data.shorten import sample_of
 from harness.data.source import local_path, parse_reference
 from harness.frameworks.dataset import NamedDataset
+from harness.launch.child import ChildEnd, Limits, run_child
 from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 

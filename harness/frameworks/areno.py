@@ -8,6 +8,7 @@ CUDA, which the torch probe cannot see.
 
 from __future__ import annotations
 
+import glob
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,6 +126,11 @@ class ArenoAdapter:
             needs_dataset=is_cli,
             algorithm=name,
             algorithm_kind="agentic" if agentic else algorithm.kind,
+            sample_globs=tuple(f"{glob.escape(root)}/rollout_samples*.jsonl"
+                               for root in _directory(command, spec, "--metrics-log-dir")),
+            sample_hint="leave ARENO_LOG_COMPLETIONS at 1 or above",
+            reward_program=next(iter(_directory(command, spec, "--reward-fn-path")), None),
+            reward_bounds=(r"^rollout/rewards_min$", r"^rollout/rewards_max$"),
         )
 
     def named_dataset(self, command: TrainingCommand, spec: RunSpec) -> NamedDataset | None:

@@ -82,6 +82,14 @@ class FrameworkFacts:
     """sft, dpo, rollout, agentic or other."""
     needs_dataset: bool = False
     """Whether the command trains on a dataset whose rows have a contract."""
+    sample_globs: tuple[str, ...] = ()
+    """Absolute patterns of the files that rollout samples are written to."""
+    sample_hint: str = ""
+    """What makes the program write samples, for example `--log_completions True`."""
+    reward_program: str | None = None
+    """File of the reward function, where the trainer's own loader can load it again."""
+    reward_bounds: tuple[str, ...] = ()
+    """Patterns of the tags of a step's smallest and largest reward; none where they are not logged."""
     resume_from: str | None = None
     """Checkpoint that the command resumes from."""
 

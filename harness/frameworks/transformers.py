@@ -223,7 +223,7 @@ class TransformersAdapter:
         if target is None and every.number is not None and every.number <= UNKNOWN_TARGET_CADENCE:
             return None
         steps = max(1, target // LOGGED_ROWS) if target else UNKNOWN_TARGET_CADENCE
-        return _addition("logging_steps", str(steps))
+        return addition("logging_steps", str(steps))
 
     def _sink(self, command: TrainingCommand, spec: RunSpec, settings: Settings) -> Iterable[Addition]:
         """TensorBoard, where the trainer's Python has it and the command reports to nothing."""
@@ -231,7 +231,7 @@ class TransformersAdapter:
         if report.known and str(report.value).lower() not in ("none", "[]", "['none']"):
             return
         if has_package(command, spec, "tensorboard", "tensorboardX"):
-            yield _addition("report_to", "tensorboard")
+            yield addition("report_to", "tensorboard")
 
     def _advice(self, command: TrainingCommand, spec: RunSpec, settings: Settings) -> tuple[Finding, ...]:
         every = settings.get("logging_steps", self.logging_steps)
@@ -254,7 +254,8 @@ def has_package(command: TrainingCommand, spec: RunSpec, *names: str) -> bool:
     return any(answer is not None and answer[0] for answer in found)
 
 
-def _addition(key: str, value: str) -> Addition:
+def addition(key: str, value: str) -> Addition:
+    """A flag that only changes what is written."""
     how = f"injected as --{key} {value}"
     return Addition(key=key, value=value, how=how, kind="observability", words=(f"--{key}", value))
 

@@ -6,16 +6,19 @@ algorithm learns from, is told by frac_reward_zero_std.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.command.model import TrainingCommand
 from harness.command.overrides.model import FlagTable
 from harness.frameworks.argument_classes import argument_table
+from harness.frameworks.base import FrameworkFacts, Preparation
 from harness.frameworks.settings import Settings
 from harness.frameworks.source import Program
-from harness.frameworks.transformers import CONSTRUCTORS, TransformersAdapter
+from harness.frameworks.transformers import CONSTRUCTORS, TransformersAdapter, addition
 from harness.spec import RunSpec
 
 KINDS = {
@@ -24,6 +27,8 @@ KINDS = {
     "bco": "dpo", "nash_md": "rollout", "xpo": "rollout", "prm": "other",
 }  # fmt: skip
 """{algorithm: kind}; a trainer's class is the name followed by `Trainer` or `Config`."""
+KEEPS_COMPLETIONS = ("grpo", "rloo")
+"""Whose configurations have log_completions."""
 TRAINER_SUFFIXES = ("Trainer", "Config")
 PARSER = "TrlParser"
 _NOT_ALGORITHMS = frozenset({"ModelConfig"})
@@ -69,6 +74,24 @@ class TrlAdapter(TransformersAdapter):
             used = {known for known in KINDS for cls in _classes(known) if cls in names}
             name = used.pop() if len(used) == 1 else None
         return name, KINDS.get(name or "", "other")
+
+    def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
+        """What transformers' programs are given, and a rollout trainer's completions kept."""
+        made = super().prepare(command, spec)
+        settings = self._settings(command, spec)
+        kept = settings.get("log_completions", False)
+        wanted = self.algorithm(command, settings)[0] in KEEPS_COMPLETIONS and spec.observability
+        if not wanted or not self._takes_flags(command, settings) or not kept.off:
+            return made
+        return replace(made, additions=(*made.additions, addition("log_completions", "True")))
+
+    def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
+        """Those of transformers, and where a rollout trainer keeps its completions."""
+        facts = super().facts(command, spec, reason)
+        if facts.algorithm_kind != "rollout":
+            return facts
+        patterns = tuple(f"{glob.escape(root)}/completions/completions_*.parquet" for root in facts.checkpoint_roots)
+        return replace(facts, sample_globs=patterns, sample_hint="give the program --log_completions True")
 
     def signals(self, kind: str) -> dict[str, Any]:
         """Groups whose rewards are all equal teach nothing."""

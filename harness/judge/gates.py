@@ -23,6 +23,14 @@ from harness.judge.checks_progress import (
     check_updates_effective,
     check_updates_executed,
 )
+from harness.judge.checks_samples import (
+    check_sample_ends,
+    check_sample_recorded,
+    check_sample_reward,
+    check_sample_text,
+    check_transcript,
+    not_rollout,
+)
 from harness.judge.checks_saving import (
     check_complete,
     check_delivered,
@@ -73,9 +81,11 @@ GATES: tuple[GateSpec, ...] = (
         checks=(
             check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
-            check_parameters_finite, check_topology, check_overrides,
-            check_early_stopping, check_restarts,
+            check_parameters_finite, check_topology, check_overrides, check_early_stopping, check_restarts,
         )),
+    GateSpec(
+        name="sample_coherence", events=("attempt-started", "samples"), not_needed=not_rollout,
+        checks=(check_sample_recorded, check_sample_text, check_sample_ends, check_sample_reward, check_transcript)),
     GateSpec(
         name="save_reload", events=("checkpoints", "run-finished"), judged_when_launched=True, not_needed=not_needed,
         checks=(check_saved, check_complete, check_delivered, check_saved_finite, check_reload, check_eval_agrees)),

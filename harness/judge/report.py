@@ -12,6 +12,7 @@ from harness import __version__
 from harness.diagnosis.report import write_failure
 from harness.judge.anomalies import anomalies_of
 from harness.judge.babysit import finding_of, was_watched, write_watch
+from harness.judge.checks_samples import sample_evidence
 from harness.judge.checks_saving import evidence_of_reload
 from harness.judge.epochs import epochs_completed, planned_epochs
 from harness.judge.fields import (
@@ -172,7 +173,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
                       "target_steps": seen.target, "target_epochs": planned_epochs(seen),
                       "target_source": seen.target_source or None},
         "observed": _observed(record, seen),
-        "samples": [],
+        "samples": sample_evidence(seen, verdict.gates),
         "reload": evidence_of_reload(seen),
         "gates": [_gate(gate) for gate in verdict.gates],
         "attempts": attempts_json(seen, verdict.terminal_state.value),

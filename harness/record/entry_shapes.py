@@ -32,6 +32,11 @@ PROBE_PROCESS = {
     "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
     "group_size": int, "devices": [TEXT], "updated_at": NUMBER,
 }
+SAMPLE = {
+    "step": int, "agentic": bool, "prompt": TEXT, "completion": TEXT, "reward": NUMBER, "chars": int,
+    "undecodable_share": NUMBER, "repetition": NUMBER,
+    "messages": [{"role": TEXT, "content": TEXT, "tool_calls": [{"id": TEXT}], "tool_call_id": TEXT}],
+}
 SHAPES: Mapping[str, Any] = {
     "run-started": {"harness_version": TEXT, "session": TEXT, "supervisor_pid": int},
     "command": {
@@ -81,10 +86,13 @@ SHAPES: Mapping[str, Any] = {
         "last_points": {"loss": [list], "grad_norm": [list], "lr": [list]},
     },
     "attached": {"target": TEXT, "target_type": TEXT},
+    "samples": {"file": TEXT, "rows": int, "problem": TEXT, "last": SAMPLE, "first": SAMPLE,
+                "recomputed": {"values": [NUMBER], "problem": TEXT}},
     "effective-values": {"values": dict},
     "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int},
 }
-_NAMES = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list"}
+_NAMES = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list",
+          bool: "true or false"}
 
 
 def shape_problem(entry: Mapping[str, Any]) -> str:
@@ -101,7 +109,7 @@ def _problem(value: Any, shape: Any, where: str) -> str:
         found = (_problem(item, shape[0], f"{where}[{index}]") for index, item in enumerate(value))
         return next(filter(None, found), "")
     kinds = shape if isinstance(shape, tuple) else (shape,)
-    if isinstance(value, kinds) and not isinstance(value, bool):
+    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
         return ""
     return f"{where} is not {' or '.join(_NAMES[kind] for kind in kinds)}"
 

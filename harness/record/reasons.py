@@ -81,6 +81,14 @@ class Reason(str, Enum):
     RAN_ON_CPU = "ran-on-cpu"
     TOPOLOGY_UNPROVEN = "topology-unproven"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
+    SAMPLE_MISSING = "sample-missing"
+    SAMPLE_EMPTY = "sample-empty"
+    SAMPLE_UNDECODABLE = "sample-undecodable"
+    SAMPLE_REPETITIVE = "sample-repetitive"
+    SAMPLES_ALL_TRUNCATED = "samples-all-truncated"
+    REWARD_NOT_RECOMPUTABLE = "reward-not-recomputable"
+    REWARD_MISMATCH = "reward-mismatch"
+    TRANSCRIPT_BROKEN = "transcript-broken"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
     CHECKPOINT_UNFINISHED = "checkpoint-unfinished"
@@ -264,6 +272,29 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
         _B, "the trainer used another value than an override asked for",
         "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),
+    Reason.SAMPLE_MISSING: _reason(
+        _U, "no sample of the last update was recorded",
+        "let the trainer write samples, or name a file with --samples"),
+    Reason.SAMPLE_EMPTY: _reason(
+        _B, "the model's completion is empty",
+        "check the chat template, the end token and the prompt's last characters"),
+    Reason.SAMPLE_UNDECODABLE: _reason(
+        _B, "the model's completion is byte soup and no text",
+        "start from weights that have learned the language: run SFT first, or check --ckpt and the tokenizer"),
+    Reason.SAMPLE_REPETITIVE: _reason(
+        _B, "the model's completion runs in a loop",
+        "compare with a sample of the start; lower the learning rate, raise the KL weight, check the sampling"),
+    Reason.SAMPLES_ALL_TRUNCATED: _reason(
+        _U, "every completion of the run was cut at its cap",
+        "look whether the model ends its answers at all; a reward for cut answers explains nothing"),
+    Reason.REWARD_NOT_RECOMPUTABLE: _reason(
+        _U, "the sample's reward could not be computed again",
+        "give a reward function of one record without chance, or --no-reward-check where calling it costs money"),
+    Reason.REWARD_MISMATCH: _reason(
+        _B, "the reward function gives a value outside what that step's rewards were",
+        "check that --reward-fn-path is the function of this run and reads no state of its own"),
+    Reason.TRANSCRIPT_BROKEN: _reason(
+        _B, "the agent's transcript is out of order", "check that each tool result follows its call and has its id"),
     Reason.CHECKPOINT_UNREADABLE: _reason(
         _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
     Reason.CHECKPOINT_MISSING: _reason(

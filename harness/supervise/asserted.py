@@ -120,8 +120,8 @@ def plan_of(spec: RunSpec, redactor: Redactor, logs: Iterable[Path] = ()) -> tup
     named |= {os.path.normpath(place) for place in (spec.metrics_dir, spec.checkpoint_dir) if place is not None}
     facts = replace(facts, metric_roots=_below(facts.metric_roots, named),
                     checkpoint_roots=_below(facts.checkpoint_roots, named))
-    return Plan(spec=spec, argv=argv, environment=dict(os.environ), facts=facts, redactor=redactor, cap_steps=None,
-                cap_epochs=None), command
+    return Plan(spec=spec, argv=argv, environment=dict(os.environ), facts=facts, redactor=redactor,
+                cap_steps=None, cap_epochs=None), command
 
 
 def _below(roots: tuple[str, ...], named: set[str]) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
 from harness.supervise.output import read_output
 from harness.supervise.preflight import Plan
+from harness.supervise.samples import sample_facts
 from harness.watch.ending import ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import UsageMeter
@@ -213,6 +214,7 @@ class Collection:
         if self.plan.spec.early_stop_metric is not None:
             self.journal.write("early-stopping", **self.early_stop.facts_json())
         self._inspect_checkpoints()
+        self._samples()
         self._effective_values()
         self._overhead()
 
@@ -249,6 +251,16 @@ class Collection:
         self.journal.write("effective-values", values={
             key: {"value": item.value, "source": outdir.relative(out_dir, item.source)}
             for key, item in values.items()})
+
+    def _samples(self) -> None:
+        """A sample of the last update, where the algorithm makes any."""
+        try:
+            facts = sample_facts(self.plan, self._is_written)
+        except Exception as error:  # files of any content, code of anybody: the run is judged without
+            self._lost(f"samples cannot be read: {error!r}"[:500])
+            return
+        if facts is not None:
+            self.journal.write("samples", **facts)
 
     def _is_written(self, path: Path) -> bool:
         """Whether a file is of this run, by its time; 2 seconds for file systems that round it."""

@@ -48,6 +48,7 @@ class RunDir:
     checkpoints: dict[str, Any] | None = None
     reload: tuple[dict[str, Any], ...] = ()
     """Facts of reloads."""
+    samples: dict[str, Any] | None = None
     ended: bool = True
     spec: dict[str, Any] = field(default_factory=dict)
 
@@ -85,6 +86,8 @@ class RunDir:
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})
                 for facts in self.reload:
                     journal.write("reload", facts=facts)
+                if self.samples:
+                    journal.write("samples", **self.samples)
                 journal.write("run-finished", stop_reason=self.stop_reason, journal_lines_lost=0)
         return out_dir
 

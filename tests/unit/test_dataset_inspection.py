@@ -15,12 +15,12 @@ import pytest
 
 from harness.cli import main
 from harness.command.interpreter import own_interpreter
-from harness.data.child import Limits
 from harness.data.inspect import Inspector, inspect_dataset
 from harness.data.loaders import bundled
 from harness.data.masking import labels_left, row_lengths
 from harness.data.model import Inspection
 from harness.frameworks.dataset import NamedDataset
+from harness.launch.child import Limits
 from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 

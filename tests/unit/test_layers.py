@@ -19,7 +19,7 @@ LAYERS = (
     ("metrics",),
     ("frameworks",),
     ("watch",),
-    ("checkpoints", "data", "diagnosis"),
+    ("checkpoints", "data", "samples", "diagnosis"),
     ("judge",),
     ("supervise",),
     ("client", "options", "session", "plugin", "commands", "cli", "__main__"),

@@ -1,0 +1,17 @@
+"""The limits that checks of texts and series compare with, by name; a policy file may set each of them."""
+
+from __future__ import annotations
+
+from harness.judge.observe import Observation
+
+THRESHOLDS: dict[str, tuple[float, str]] = {
+    "sample_undecodable": (0.1, "share of characters of a sample that are no text; more is byte soup"),
+    "sample_repetition": (0.8, "share of repeated 4-grams (seq-rep-4) of a sample; more is a loop"),
+    "sample_cap_tokens": (256, "a cap on completions below this is short, and clips healthy samples"),
+}
+"""{name: (default, meaning)}."""
+
+
+def threshold(seen: Observation, name: str) -> float:
+    """The limit of this run."""
+    return dict(seen.record.spec.thresholds).get(name, THRESHOLDS[name][0])
