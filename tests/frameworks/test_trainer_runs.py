@@ -357,6 +357,20 @@ def test_constant_reward_is_no_go(judge_run: Judge) -> None:
     assert run.decision == "NO-GO" and "no-learning-signal" in run.reasons, run.output
 
 
+def test_completions_that_are_not_kept_are_unproven(judge_run: Judge) -> None:
+    """Nothing is wrong with the run, and what would show a sample is named."""
+    run = judge_run(script("trl_grpo.py", "tiny prompts.jsonl digits silent"))
+    assert (run.decision, run.reasons) == ("CONDITIONAL", {"sample-missing"}), run.output
+    assert "--log_completions True" in run.output
+
+
+def test_grpo_sample_is_in_the_evidence(judge_run: Judge) -> None:
+    """A completion of the last update, its reward as TRL keeps it."""
+    run = judge_run(HEALTHY["grpo"].command)
+    (sample,) = run.report["evidence"]["samples"]
+    assert (sample["step"], sample["verdict"], isinstance(sample["reward"], float)) == (4, "coherent", True)
+
+
 def test_keras_without_a_learning_rate_is_no_go(judge_run: Judge) -> None:
     """Its optimizer steps, the losses are finite, and nothing can change."""
     run = judge_run(script("keras_fit.py", "--epochs 2 --lr 0"))

@@ -21,7 +21,7 @@ def main():
     config = GRPOConfig(
         output_dir="grpo-out", max_steps=4, per_device_train_batch_size=4, num_generations=4,
         max_completion_length=8, logging_steps=1, learning_rate=1e-3, save_strategy="steps", save_steps=2,
-        use_cpu=True, report_to="none", bf16=False,
+        use_cpu=True, report_to="none", bf16=False, log_completions="silent" not in sys.argv,
     )  # fmt: skip
     dataset = load_dataset("json", data_files=data, split="train")
     trainer = GRPOTrainer(
