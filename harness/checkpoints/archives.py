@@ -59,6 +59,16 @@ def scan_archive(path: Path) -> ArchiveFacts:
         return ArchiveFacts(problems=(f"{path.name}: cut short or damaged: {error}",))
 
 
+def storage_marks(path: Path) -> tuple[tuple[int, int], ...]:
+    """(size, CRC-32) of every storage of an archive, sorted; empty for a file that is none or has no checksums."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            marks = sorted((item.file_size, item.CRC) for item in archive.infolist() if "/data/" in item.filename)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError):
+        return ()
+    return tuple(marks) if any(crc for _, crc in marks) else ()
+
+
 def _no_archive(head: bytes, size: int) -> str:
     if size == 0:
         return "the file is empty"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.adapters import from_zero
 from harness.checkpoints.compare import Comparison, compare
 from harness.checkpoints.huggingface import file_problem
 from harness.checkpoints.inventory import (
@@ -83,7 +84,7 @@ class Change:
 
     start: str
     start_kind: str
-    """start-weights, own-step-0, or own-earliest."""
+    """start-weights, own-step-0, adapter-zero (lora_B, which starts at 0), or own-earliest."""
     start_step: int | None
     end: str
     end_step: int | None
@@ -168,7 +169,8 @@ def inspect_run(
         delivered_unchanged=tuple(str(one.path) for one in delivered if start and _equals(start, one)),
         problems=tuple(problems),
         unfinished=tuple(str(path) for path in inventory.unfinished if _is_new(path, launched_at)),
-        repeated=equal_earlier(_numbered(whole)),
+        repeated=equal_earlier(_numbered([one for one in fresh if one.path in seen and (
+            seen[one.path].status != "damaged")])),
         lost=lost[:MAX_NAMES],
         lost_from=lost_from,
     )
@@ -289,7 +291,10 @@ def _change(
     if last is None:
         return None, "no whole safetensors checkpoint of this run", None
     why = "the run saved one checkpoint, and no start weights are known"
+    grown = from_zero(last)
     for start, kind in _starts(last, whole, start_weights, snapshot, launched_at):
+        if grown is not None and kind == "own-earliest":
+            break
         try:
             comparison = compare(start.weights, last.weights)
         except (TensorFileError, OSError) as error:
@@ -308,6 +313,10 @@ def _change(
             comparison=comparison,
         )
         return change, None, start
+    if grown is not None:
+        change = Change(start="lora_B = 0", start_kind="adapter-zero", start_step=None, end=str(last.path),
+                        end_step=last.step, kind=grown.kind, comparison=grown)
+        return change, None, None
     return None, why, None
 
 

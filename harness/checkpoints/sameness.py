@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.checkpoints.archives import storage_marks
 from harness.checkpoints.huggingface import held_tensors
 from harness.checkpoints.inventory import Checkpoint
 
@@ -24,7 +25,7 @@ def equal_earlier(numbered: Sequence[Checkpoint]) -> tuple[str, ...]:
     last = numbered[-1]
     others = [one for one in numbered[:-1] if one.step != last.step and one.path != last.path]
     for earlier in reversed(others[-MAX_COMPARED:]):
-        if last.weights and _same_files(last, earlier):
+        if _same_files(last, earlier) if last.weights else _same_storages(last, earlier):
             return str(last.path), str(earlier.path)
     return ()
 
@@ -39,6 +40,17 @@ def _same_files(first: Checkpoint, second: Checkpoint) -> bool:
         return all(_same_bytes(a, b) for a, b in zip(first.weights, second.weights, strict=True))
     except OSError:
         return False
+
+
+def _same_storages(first: Checkpoint, second: Checkpoint) -> bool:
+    """Whether archives of torch.save hold the same storages, by the sizes and checksums in their directories."""
+    if len(first.opaque) != len(second.opaque) or not first.opaque:
+        return False
+    for a, b in zip(first.opaque, second.opaque, strict=True):
+        marks = storage_marks(a)
+        if not marks or marks != storage_marks(b):
+            return False
+    return True
 
 
 def _same_bytes(first: Path, second: Path) -> bool:

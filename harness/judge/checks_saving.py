@@ -70,13 +70,20 @@ def check_complete(seen: Observation) -> Check:
     if seen.weights.newest_damage:
         reason, line = _save_error(seen, any_line=True) or (Reason.CHECKPOINT_UNREADABLE, "")
         return failed(name, reason, expected, seen.weights.newest_damage, (line or "it is not whole") + stays)
-    if error := _save_error(seen, any_line=bool(left)):
+    error = _save_error(seen, any_line=bool(left))
+    if error and not _caught_up(seen):
         return failed(name, error[0], expected, "a save that failed", error[1] + stays)
     if left and was_stopped(seen) is None:
         return failed(name, Reason.CHECKPOINT_UNFINISHED, expected, left, f"its save never ended{stays}")
     if not seen.weights.found:
         return not_applicable(name, "nothing was saved")
     return passed(name, expected, str(best), f"{left} was cut by the stop" if left else "")
+
+
+def _caught_up(seen: Observation) -> bool:
+    """Whether a whole checkpoint of the last step is there, so that an error of saving before it was got over."""
+    saved, ended = seen.weights.last_step, seen.steps.completed
+    return saved is not None and ended is not None and saved >= ended
 
 
 def _newest_unfinished(seen: Observation) -> str:

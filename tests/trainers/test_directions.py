@@ -94,6 +94,11 @@ def writer_that_left(place: Path) -> None:
     subprocess.Popen([sys.executable, "-c", code], cwd=place, start_new_session=True)
 
 
+def file_in_the_way(place: Path) -> None:
+    """A file where the run is to make its directory of checkpoints."""
+    (place / "saved").write_text("in the way")
+
+
 def _write_events(path: Path, moment: float, steps: int = 25) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -144,6 +149,14 @@ BROKEN = (
     Case(mode="restarted", reason="infrastructure-failure", decision="NO-GO", spec={"fix": False}),
     Case(mode="ignores-lr", reason="override-without-effect", spec={"hp": ("lr=0.05",)}),
     Case(mode="saves-the-start", reason="weights-unchanged"),
+    Case(mode="saves-nothing", reason="checkpoint-missing", decision="CONDITIONAL"),
+    Case(mode="swallows-save-errors", reason="save-path-unwritable", prepare=file_in_the_way),
+    Case(mode="disk-full-at-the-end", reason="disk-full"),
+    Case(mode="cuts-the-last", reason="checkpoint-unreadable"),
+    Case(mode="repeats-the-last", reason="checkpoint-repeated"),
+    Case(mode="drops-a-tensor", reason="checkpoint-lacks-tensors"),
+    Case(mode="nan-in-archive", reason="weights-not-finite"),
+    Case(mode="saves-objects", reason="reload-refused", decision="CONDITIONAL"),
     Case(mode="plain", reason="early-stop-metric-missing", spec={"early_stop_metric": "eval_f1"}),
     Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
     Case(mode="nan-at-the-end", reason="weights-not-finite", saves=False),
@@ -163,6 +176,7 @@ HEALTHY = (
     Case(mode="warmup-lr-zero", saves=False),
     Case(mode="grad-accum", saves=False),
     Case(mode="upload-after-exit"),
+    Case(mode="saves-archives"),
     Case(mode="late-files"),
     Case(mode="own-tags", spec={"loss_tag": "obj/total"}),
     Case(mode="two-optimizers", saves=False),

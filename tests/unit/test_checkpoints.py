@@ -495,3 +495,80 @@ def test_delivered_model_that_equals_the_start_is_told(tmp_path: Path) -> None:
     assert facts.delivered_unchanged == (str(tmp_path / "final"),)
     save_file(trained, tmp_path / "final" / "model.safetensors")
     assert inspect_run([tmp_path], before, 0.0).delivered_unchanged == ()
+
+
+def adapter(path: Path, value: float, config: str = "{}") -> None:
+    save(path / "adapter_model.safetensors", {"q.lora_A": torch.randn(2, 4), "q.lora_B": torch.full((4, 2), value)})
+    (path / "adapter_config.json").write_text(config)
+
+
+def test_adapter_is_compared_with_its_zeros(tmp_path: Path) -> None:
+    """lora_B starts at 0, so that one checkpoint tells whether it was trained; other starts are not assumed."""
+    pissa = '{"init_lora_weights": "pissa"}'
+    for value, config, kind in ((1e-9, "{}", "changed"), (0.0, "{}", "none"), (0.0, pissa, "")):
+        adapter(tmp_path / "checkpoint-5", value, config)
+        change = inspected(tmp_path).change
+        assert (change.kind if change else "") == kind
+        assert change is None or change.start_kind == "adapter-zero"
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
+def test_last_checkpoint_that_repeats_an_earlier_one_is_told(kind: str, tmp_path: Path) -> None:
+    """By bytes, or by an archive's own checksums: the step beside the tensors differs."""
+    for step, value in ((0, 0.0), (5, 1.0), (10, 2.0), (15, 1.0)):
+        if kind == "pt":
+            torch.save({"w": torch.full((9,), value), "step": step}, tmp_path / f"model_step_{step}.pt")
+        else:
+            save(tmp_path / f"step_{step}" / "model.safetensors", {"w": torch.full((9,), value)})
+        repeated = inspected(tmp_path).repeated
+        assert [step_of(Path(path).name) for path in repeated] == ([15, 5] if step == 15 else [])
+
+
+def test_lost_tensors_are_told(tmp_path: Path) -> None:
+    """Those that the one before holds; other names altogether are another layout."""
+    save(tmp_path / "step_5" / "model.safetensors", weights(1))
+    fewer = weights(2)
+    del fewer["layer.bias"]
+    save(tmp_path / "step_10" / "model.safetensors", fewer)
+    facts = inspected(tmp_path)
+    assert (facts.lost, facts.lost_from) == (("layer.bias",), str(tmp_path / "step_5"))
+    save(tmp_path / "step_10" / "model.safetensors", {f"base.{name}": value for name, value in weights(2).items()})
+    assert inspected(tmp_path).lost == ()
+
+
+def test_unfinished_save_of_this_run_is_told(tmp_path: Path) -> None:
+    """With the newest whole one beside it."""
+    save(tmp_path / "checkpoint-5" / "model.safetensors", weights())
+    save(tmp_path / "tmp-checkpoint-10" / "model.safetensors", weights())
+    facts = inspected(tmp_path)
+    assert (facts.unfinished, facts.latest) == ((str(tmp_path / "tmp-checkpoint-10"),), str(tmp_path / "checkpoint-5"))
+
+
+def test_huge_headers_are_read_in_bounded_time(tmp_path: Path) -> None:
+    """Megabytes of names, of brackets and of entries that overlap."""
+    entry = json.dumps(F32)
+    for text in (b'{"' + b"a" * (20 << 20) + b'": 1}', b"[" * (8 << 20),
+                 ("{" + ",".join(f'"t{i}":{entry}' for i in range(60_000)) + "}").encode()):
+        path = tmp_path / "m.safetensors"
+        path.write_bytes(raw(text, bytes(4)))
+        started = time.process_time()
+        with pytest.raises(TensorFileError):
+            scan_file(path)
+        assert time.process_time() - started < 10
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["dtype", "shape", "data_offsets", "a", "__metadata__"]), inner, max_size=4), max_leaves=12),
+    data=st.binary(max_size=16))
+def test_any_json_header_is_refused_or_fits_its_file(tmp_path: Path, header: Any, data: bytes) -> None:
+    """Whatever the header says, what passes covers the data exactly."""
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(raw(header, data))
+    try:
+        found = scan_file(path).header
+    except TensorFileError:
+        return
+    assert sum(tensor.end - tensor.start for tensor in found.tensors) == len(data)

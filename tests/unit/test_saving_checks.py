@@ -127,6 +127,7 @@ def test_saving_that_nobody_asked_for_is_not_needed(tmp_path: Path) -> None:
 
 HEALTHY_SAVES = {
     "error-elsewhere": facts(whole(0), whole(10), save_errors=[ERROR]),
+    "error-that-was-got-over": facts(whole(0), whole(10), save_errors=[{**ERROR, "names_root": True}]),
     "litter-of-an-earlier-try": facts(whole(0), whole(10), unfinished=["tmp-checkpoint-10"]),
     "untrained-start-repeated": facts(whole(0), whole(10), whole(None, "final")),
     "plain-tensors": facts(whole(0), whole(10)),

@@ -19,6 +19,15 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | nan-logged-loss | no | NaN is logged as the loss of one middle step; gradient norms and weights are finite |
 | metrics-stop-early | no | trains and saves to the end, logs the first half only |
 | saves-the-start | no | trains, and every checkpoint holds the weights of the start |
+| saves-nothing | no | trains, and saves nothing although a directory was given |
+| swallows-save-errors | no | trains; an error of saving is printed and ignored |
+| disk-full-at-the-end | no | trains; the last save meets a full disk, which is printed, and the exit code is 0 |
+| cuts-the-last | no | trains; the last checkpoint is cut short |
+| repeats-the-last | no | trains; the last checkpoint holds the weights of the one before it |
+| drops-a-tensor | no | trains; the last checkpoint lacks a tensor |
+| nan-in-archive | no | trains, saves by torch.save, and the last archive holds NaN |
+| saves-objects | no | trains, and saves the model object itself by torch.save |
+| saves-archives | yes | trains, and saves state dicts by torch.save |
 | exit-1-at-end | no | trains, and exits 1 |
 | ignores-lr | no | trains with a learning rate of its own, whatever --lr says |
 | lr-zero | no | the learning rate is 0 throughout |
@@ -435,6 +444,83 @@ class SavesTheStart(_Training):
         if step == 0:
             self.start = super().weights(step)
         return self.start
+
+
+# Broken: trained, and saved wrongly
+
+
+class SavesNothing(_Training):
+    def save(self, step: int) -> None:
+        pass
+
+
+class SwallowsSaveErrors(_Training):
+    def save(self, step: int) -> None:
+        try:
+            super().save(step)
+        except OSError as error:
+            print(f"WARNING saving failed: {error!r} {error}", flush=True)
+
+
+class DiskFullAtTheEnd(SwallowsSaveErrors):
+    def weights(self, step: int) -> dict[str, Any]:
+        if step == self.last_step:
+            with Path("/dev/full").open("wb", buffering=0) as full:
+                full.write(b"x")
+        return super().weights(step)
+
+
+class CutsTheLast(_Training):
+    def save(self, step: int) -> None:
+        super().save(step)
+        if self.args.save_dir is not None and step == self.last_step:
+            path = self.args.save_dir / f"step_{step:06d}" / "model.safetensors"
+            os.truncate(path, path.stat().st_size - 8)
+
+
+class RepeatsTheLast(_Training):
+    def weights(self, step: int) -> dict[str, Any]:
+        if step != self.last_step:
+            self.kept = super().weights(step)
+        return self.kept
+
+
+class DropsATensor(_Training):
+    def weights(self, step: int) -> dict[str, Any]:
+        weights = super().weights(step)
+        if step == self.last_step:
+            del weights["2.bias"]
+        return weights
+
+
+class SavesArchives(_Training):
+    healthy = True
+
+    def state(self, step: int) -> Any:
+        """What torch.save is given."""
+        return {"model": self.weights(step), "step": step}
+
+    def save(self, step: int) -> None:
+        if self.args.save_dir is not None:
+            self.args.save_dir.mkdir(parents=True, exist_ok=True)
+            self.torch.save(self.state(step), self.args.save_dir / f"model_step_{step}.pt")
+
+
+class NanInArchive(SavesArchives):
+    healthy = False
+
+    def state(self, step: int) -> Any:
+        weights = self.weights(step)
+        if step == self.last_step:
+            weights["0.weight"][3, 2] = math.nan
+        return weights
+
+
+class SavesObjects(SavesArchives):
+    healthy = False
+
+    def state(self, step: int) -> Any:
+        return self.model
 
 
 # Broken: does not end well
