@@ -120,7 +120,8 @@ class Settings:
         given = [call for call in self._calls if name in call.literals]
         if given:
             call = given[0]
-            if call.literals[name] is UNKNOWN and (option := call.options.get(name)) is not None:
+            option = call.options.get(name, "")
+            if call.literals[name] is UNKNOWN and option in self.program.flags():
                 return self._flag(option) or self._flag_default(option) or Setting(value=UNKNOWN, source="")
             return Setting(value=call.literals[name], source=f"{call.name}({name}=...) in {call.file}")
         if any(call.is_open for call in self._calls):

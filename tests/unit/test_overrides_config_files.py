@@ -108,6 +108,26 @@ def test_toml_changes_the_named_value_only(tree: dict[str, Any], draw: st.DataOb
     assert after.startswith("# first\n")
 
 
+@settings(max_examples=60, deadline=None)
+@given(tree=TREES, draw=st.data(), suffix=st.sampled_from((".yaml", ".json")))
+def test_changing_a_config_twice_is_changing_it_once(tree: dict[str, Any], draw: st.DataObject, suffix: str) -> None:
+    """The same value again, read as the type that it has now, changes no byte."""
+    yaml = pytest.importorskip("yaml")
+    text = json.dumps(tree) if suffix == ".json" else yaml.safe_dump(tree, allow_unicode=True)
+    document = load(text, suffix)
+    path = draw.draw(st.sampled_from([p for p, leaf in document.leaves.items() if leaf.type != "dict"] or [()]))
+    typed = read_value(draw.draw(NEW))
+    assume(path != ())
+    try:
+        once = document.replace(path, fit(typed, document.leaves[path], numeric=False))
+        again = load(once, suffix)
+        twice = again.replace(path, fit(typed, again.leaves[path], numeric=False))
+    except EditError:
+        assume(False)
+        raise
+    assert twice == once
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 def test_float_is_read_back_by_every_reader(number: float, short: bool) -> None:
     """YAML 1.1, YAML 1.2, TOML and JSON read the same number."""

@@ -3,13 +3,18 @@ of the command's interpreter, read without importing them; no flag that the prog
 
 from __future__ import annotations
 
+import ast
 import shlex
 import venv
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from harness.command.overrides.model import OverrideResult, parse_requests
+from harness.command.model import TrainingCommand
+from harness.command.overrides.dataclass_reader import class_flags
+from harness.command.overrides.model import FlagTable, OverrideResult, parse_requests
 from harness.command.overrides.resolve import apply_overrides
 from harness.command.parse import parse_command
 from harness.frameworks.argument_classes import argument_table
@@ -60,6 +65,7 @@ PACKAGES = {
     ),
 }
 BASE = {"output_dir", "learning_rate", "max_steps", "bf16", "betas", "mode"}
+CLASSES = {node.name: node for node in ast.walk(ast.parse(TRAINING_ARGUMENTS)) if isinstance(node, ast.ClassDef)}
 HEAD = "from transformers import HfArgumentParser, TrainingArguments\nfrom trl import *\n"
 
 
@@ -199,3 +205,39 @@ def test_choices_are_checked_before_the_launch(project: Path) -> None:
     text = command(project, HEAD + READS)
     (finding,) = [item for item in override(project, text, "mode=c").findings if item.refuses]
     assert "takes one of a, b" in finding.message
+
+
+WORDS = st.lists(
+    st.sampled_from(("--learning_rate 1", "--learning-rate=2", "--bf16", "--no_bf16", "--betas 1 2", "--max_steps -1",
+                     "--other x", "--mode=b")),
+    max_size=5,
+).map(lambda groups: [word for group in groups for word in group.split()])  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=WORDS, launcher=st.sampled_from(("", "nice -n 3 ", "env LEARNING_RATE=9 ")),
+    hp=st.sampled_from(("lr=1e-3", "max_steps=7", "bf16=false", "betas=[1,2,3]", "mode=a", "output_dir=a b")),
+)  # fmt: skip
+def test_overriding_by_the_table_twice_is_once(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], launcher: str, hp: str
+) -> None:
+    """The launcher part stays, and no word that is no field of the class is added."""
+    directory = tmp_path_factory.getbasetemp()
+    (directory / "t.py").write_text(HEAD + READS)
+    table = FlagTable(flags=tuple(class_flags("TrainingArguments", CLASSES, directory / "t.py")))
+    text = f"{launcher}python t.py {shlex.join(words)}"
+
+    def applied(command: TrainingCommand) -> OverrideResult:
+        return apply_overrides(
+            command, parse_requests([hp]), flag_table=table, workdir=directory, environ={}, out_dir=directory / "out"
+        )
+
+    before = parse_command(text, directory)
+    once = applied(before)
+    assert not [finding for finding in once.findings if finding.refuses]
+    assert applied(once.command).command.argv == once.command.argv
+    assert once.command.launcher_part == before.launcher_part
+    known = {name for flag in table.flags for name in flag.names}
+    new = {word.partition("=")[0] for word in once.command.script_args if word.startswith("--")}
+    assert new <= known | {word.partition("=")[0] for word in words}
