@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
 import sys
 import tempfile
@@ -67,7 +68,8 @@ def watch_to_the_end(spec: RunSpec) -> dict[str, Any]:
 
     session = secrets.token_hex(8)
     try:
-        ensure_run(replace(spec, session=session), lambda line: print(line, file=sys.stderr, flush=True))
+        with contextlib.suppress(KeyboardInterrupt):  # the watch has ended, and its report is written
+            ensure_run(replace(spec, session=session), lambda line: print(line, file=sys.stderr, flush=True))
     finally:
         forget_session(session)
     report = build_report(spec.out_dir)
