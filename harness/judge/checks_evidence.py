@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from harness.judge.asserted import fresh_as_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
+from harness.judge.printed import FEWEST, compare_printed
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
+from harness.record.merge import PRINTED
 from harness.record.reasons import Reason
 from harness.record.store import TagSummary
-from harness.record.vocabulary import Phase
+from harness.record.vocabulary import CheckStatus, Phase
 
 
 def check_loss_finite(seen: Observation) -> Check:
@@ -111,10 +114,11 @@ def check_weights(seen: Observation) -> Check:
 def check_fresh(seen: Observation) -> Check:
     """Metric points were written by this run, after its launch."""
     name, expected = "fresh", "metric points written by this run"
-    fresh = seen.fresh_points
-    if fresh and is_launch_asserted(seen):
-        return fresh_as_asserted(seen, fresh)
-    owners = {source.get("ownership") for source in _sources(seen) if source.get("points")}
+    if seen.fresh_points and is_launch_asserted(seen):
+        return fresh_as_asserted(seen, seen.fresh_points)
+    fresh = sum(tag.fresh_points for tag in seen.tags)
+    owners = {source.get("ownership") for source in _sources(seen)
+              if source.get("points") and source.get("kind") != PRINTED}
     if fresh and owners == {"unknown"} and _probe_confirms(seen):
         return passed(name, expected, f"{fresh} points", "the run's own probe counted the steps that they tell")
     if fresh and owners == {"unknown"}:
@@ -134,6 +138,8 @@ def check_fresh(seen: Observation) -> Check:
     if earlier:
         return unproven(name, Reason.STALE_METRICS, expected, f"{earlier} file(s) from before the launch",
                         "nothing was added to them")
+    if seen.fresh_points:
+        return passed(name, expected, f"{seen.fresh_points} points in the run's own output")
     return unproven(name, Reason.NO_METRIC_POINTS, expected, "none", "no metric point was found")
 
 
@@ -161,6 +167,19 @@ def check_sources_agree(seen: Observation) -> Check:
     The other way round says nothing: a trainer may save its best step only.
     """
     name, expected = "sources_agree", "last steps agree within each source's cadence"
+    printed = compare_printed(seen)
+    for one in printed:
+        if one.contradicts:
+            return failed(name, Reason.SOURCES_DISAGREE, "printed values are those that are logged", str(one),
+                          "what the run printed is not what stands in its metric files")
+    agreed = [str(one) for one in printed if one.compared >= FEWEST]
+    check = _steps_agree(seen, name, expected)
+    if agreed and check.status is CheckStatus.NOT_APPLICABLE:
+        return passed(name, "printed values are those that are logged", agreed[0])
+    return check
+
+
+def _steps_agree(seen: Observation, name: str, expected: str) -> Check:
     counts_steps = seen.facts is None or seen.facts.step_unit == "step"
     metrics, saved = seen.steps.completed if counts_steps else None, seen.weights.last_step
     against_counter = _counter_disagrees(seen, name, expected)
@@ -216,6 +235,11 @@ def _sums_up(tag: TagSummary) -> bool:
     return tag.phase is Phase.SUMMARY or tag.tag.rpartition("/")[2] == "epoch"
 
 
+def _told(tags: Iterable[TagSummary]) -> list[str]:
+    """The first names among series that are no summary."""
+    return sorted({tag.tag for tag in tags if tag.fresh_points and not _sums_up(tag)})[:8]
+
+
 def check_minimum_evidence(seen: Observation) -> Check:
     """There is a series that is known as a training loss; the witness of an update is updates_executed's to find."""
     name, expected = "minimum_evidence", "a training loss series"
@@ -224,12 +248,16 @@ def check_minimum_evidence(seen: Observation) -> Check:
                         "metrics.db is missing or damaged")
     if not seen.fresh_points:
         return unproven(name, Reason.NO_METRIC_POINTS, expected, "no metric point", f"nothing was logged{_hint(seen)}")
-    if not seen.train_loss:
-        tags = sorted({tag.tag for tag in seen.tags if tag.fresh_points and not _sums_up(tag)})[:8]
+    logged = _told(seen.tags)
+    if not seen.train_loss or (seen.is_printed_only and logged):
+        tags = logged or _told(seen.printed)
         if not tags:
             return unproven(name, Reason.NO_METRIC_POINTS, expected, "the run's summary alone",
                             f"no step was logged{_hint(seen)}")
         return unproven(name, Reason.NO_RECOGNISED_METRICS, expected, f"tags {', '.join(tags)}",
                         "none of them is known as a training loss")
     points = sum(tag.fresh_points for tag in seen.train_loss)
+    if seen.is_printed_only:
+        return unproven(name, Reason.PRINTED_METRICS_ONLY, expected, f"{points} printed rows",
+                        f"the loss stands in the run's output alone{_hint(seen)}")
     return passed(name, expected, f"{points} points of {', '.join(tag.tag for tag in seen.train_loss)}")

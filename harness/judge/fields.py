@@ -53,7 +53,7 @@ def next_commands(record: RunRecord, verdict: Verdict) -> list[str]:
 def final_metrics(seen: Observation) -> dict[str, float | None]:
     """Last values by tag; where a tag stands in several run directories, that of the one with most points."""
     final: dict[str, float | None] = {}
-    for tag in sorted(seen.tags, key=lambda tag: tag.fresh_points):
+    for tag in sorted((*seen.printed, *seen.tags), key=lambda tag: tag.fresh_points):
         if tag.fresh_points:
             final[tag.tag] = tag.last_value
     return dict(sorted(final.items()))

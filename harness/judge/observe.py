@@ -12,12 +12,15 @@ from typing import Any
 from harness.frameworks.base import FrameworkFacts
 from harness.judge.chain import chained
 from harness.record.attempts import attempts
+from harness.record.merge import PRINTED
 from harness.record.run_record import RunRecord
 from harness.record.store import MetricStore, Point, TagSummary
 
 LONE_AFTER, LONE_FACTOR = 4, 3
 """Distances that a series must have, and how much larger than all others its last one is, for its last step to be
 taken as a closing row."""
+_NOT_THE_VALUE = re.compile(r"(?i)best|lowest|highest|prev|last|target|initial|(^|[/_.])(min|max)([/_.]|$)")
+"""Printed beside a value: `best_loss=inf` before the first evaluation is no loss of the run."""
 CADENCE_SAMPLE = 1000
 """Points of a series that its cadence is taken from."""
 
@@ -159,11 +162,19 @@ class Observation:
     target: int | None
     target_source: str
     counter: CounterSeen | None = None
+    printed: tuple[TagSummary, ...] = ()
+    """What stands in the output of a run that was launched here, and nowhere else. Its steps and its rounded values
+    prove nothing; a NaN in it is one."""
 
     @property
     def fresh_points(self) -> int:
         """Metric points that count as evidence."""
-        return sum(tag.fresh_points for tag in self.tags)
+        return sum(tag.fresh_points for tag in (*self.tags, *self.printed))
+
+    @property
+    def is_printed_only(self) -> bool:
+        """Whether the training loss was read from the output alone."""
+        return bool(self.train_loss) and all(tag in self.printed for tag in self.train_loss)
 
 
 def observe(record: RunRecord) -> Observation:
@@ -172,24 +183,31 @@ def observe(record: RunRecord) -> Observation:
     facts = FrameworkFacts.from_json(raw) if isinstance(raw, dict) else None
     if facts is not None and _rows_are_numbered(record):
         facts = replace(facts, step_unit="row")
-    tags = tuple(record.store.tags()) if record.store else ()
+    every = tuple(record.store.tags()) if record.store else ()
+    is_given = bool(record.fact("attempt-started", "asserted"))
+    tags = tuple(tag for tag in every if tag.kind != PRINTED or is_given)
+    printed = tuple(tag for tag in every if tag not in tags and not _NOT_THE_VALUE.search(tag.tag))
     fresh = tuple(tag for tag in tags if tag.fresh_points > 0)
     rules = facts or FrameworkFacts(name="unknown", reason="")
     own = (re.escape(record.spec.loss_tag) + "$",) if record.spec.loss_tag else ()
-    losses = tuple(tag for tag in fresh if _matches(tag.tag, (*own, *rules.loss_tags)))
-    evals = tuple(tag for tag in losses if _matches(tag.tag, rules.eval_tags))
-    train = tuple(tag for tag in losses if tag not in evals)
+    train, evals = _losses(fresh, (*own, *rules.loss_tags), rules)
+    printed_train, printed_evals = _losses(
+        tuple(tag for tag in printed if tag.fresh_points), (*own, *rules.loss_tags), rules)
     probe = _probe(record)
     weights = _weights(record)
-    steps = _steps(record.store, rules, train or _trainlike(fresh, rules), probe)
+    stepped = tuple(tag for tag in fresh if tag.kind not in _without_steps(record))
+    steps = _steps(record.store, rules, tuple(tag for tag in train if tag in stepped) or _trainlike(stepped, rules),
+                   probe)
     if rules.step_base is None and steps.first is not None and _counts_epochs(record, facts):
         steps = replace(steps, base=0 if steps.first == 0 else 1)
     counter = _counter(record)
     target, source = _target(record, rules, fresh, counter)
     updates = _updates(record.store, rules, fresh, _executed(rules, counter, probe))
     return Observation(
-        record=record, facts=facts, tags=tags, train_loss=train, eval_loss=evals,
-        grad_norm=tuple(tag for tag in fresh if _matches(tag.tag, rules.grad_norm_tags)),
+        record=record, facts=facts, tags=tags, printed=printed, train_loss=train or printed_train,
+        eval_loss=(*evals, *printed_evals),
+        grad_norm=tuple(tag for tag in (*fresh, *printed)
+                        if tag.fresh_points and _matches(tag.tag, rules.grad_norm_tags)),
         lr=tuple(tag for tag in fresh if _matches(tag.tag, rules.lr_tags)),
         steps=steps, updates=updates, probe=probe, weights=weights,
         target=target, target_source=source, counter=counter,
@@ -198,10 +216,32 @@ def observe(record: RunRecord) -> Observation:
 
 def _rows_are_numbered(record: RunRecord) -> bool:
     """Whether every source that holds points numbers its rows, since nothing told their steps."""
-    sources = [one for one in record.fact("sources", "sources", []) or [] if one.get("points")]
+    sources = [one for one in record.fact("sources", "sources", []) or []
+               if one.get("points") and (one.get("kind") != PRINTED or record.fact("attempt-started", "asserted"))]
     return bool(sources) and all(
         any(isinstance(problem, dict) and problem.get("code") == "steps-unknown"
             for problem in one.get("problems") or []) for one in sources)
+
+
+def _losses(
+    tags: tuple[TagSummary, ...], patterns: tuple[str, ...], rules: FrameworkFacts
+) -> tuple[tuple[TagSummary, ...], tuple[TagSummary, ...]]:
+    """Training and evaluation losses."""
+    losses = tuple(tag for tag in tags if _matches(tag.tag, patterns))
+    evals = tuple(tag for tag in losses if _matches(tag.tag, rules.eval_tags))
+    return tuple(tag for tag in losses if tag not in evals), evals
+
+
+def _without_steps(record: RunRecord) -> set[str]:
+    """Kinds of sources that do not hold the trainer's own steps."""
+    found: set[str] = set()
+    if _rows_are_numbered(record):
+        return found
+    for source in record.fact("sources", "sources", []) or []:
+        problems = source.get("problems") if isinstance(source, dict) else None
+        if any(isinstance(one, dict) and one.get("code") == "steps-unknown" for one in problems or []):
+            found.add(str(source.get("kind")))
+    return found
 
 
 def _matches(tag: str, patterns: Iterable[str]) -> bool:

@@ -236,7 +236,8 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
         "metrics": [
             {"tag": tag.tag, "run": tag.run, "points": tag.fresh_points, "first_step": tag.first_step,
              "last_step": tag.last_step, "last_value": tag.last_value, "min": tag.min_finite, "max": tag.max_finite,
-             "nonfinite": tag.nonfinite} for tag in seen.tags if tag.fresh_points],
+             "nonfinite": tag.nonfinite} for tag in (*seen.tags, *seen.printed)
+            if tag.fresh_points],
         "witnesses": [{"kind": kind.value, "source": source, "updates": updates, "last_step": last}
                       for kind, source, updates, last in witnesses(seen)],
         "sources": record.fact("sources", "sources", []) or [],

@@ -11,6 +11,7 @@ from harness.judge.model import Gate, ReasonGiven, Verdict
 from harness.judge.observe import Observation, observe, was_stopped
 from harness.judge.reach import check_target_step
 from harness.judge.restarts import was_restarted
+from harness.record.merge import PRINTED
 from harness.record.reasons import REASONS, Reason
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import (
@@ -116,7 +117,7 @@ def _outcome(decision: Decision, reasons: tuple[ReasonGiven, ...]) -> Outcome:
 def witnesses(seen: Observation) -> list[tuple[WitnessKind, str, int | None, int | None]]:
     """(kind, source, updates, last step) of everything that shows an update."""
     found: list[tuple[WitnessKind, str, int | None, int | None]] = []
-    if seen.train_loss or seen.updates.executed:
+    if (seen.train_loss and not seen.is_printed_only) or seen.updates.executed:
         source = ", ".join(tag.tag for tag in seen.train_loss) or "metric rows"
         found.append((WitnessKind.METRICS, source, seen.updates.executed, seen.steps.last))
     if seen.counter is not None and seen.counter.executed:
@@ -131,7 +132,8 @@ def witnesses(seen: Observation) -> list[tuple[WitnessKind, str, int | None, int
 def _one_file(seen: Observation) -> bool:
     """Whether all metrics stand in the file that holds the counter: one source, not two."""
     sources = seen.record.fact("sources", "sources", []) or []
-    return all(source.get("counter") for source in sources if source.get("points"))
+    return all(source.get("counter") for source in sources
+               if source.get("points") and source.get("kind") != PRINTED)
 
 
 def _confidence(seen: Observation, decision: Decision) -> Confidence:
@@ -144,6 +146,8 @@ def _confidence(seen: Observation, decision: Decision) -> Confidence:
     if decision is Decision.NO_GO:
         ended = seen.record.last_end() is not None or seen.record.last("attempt-started") is None
         return Confidence.HIGH if ended else Confidence.LOW
+    if seen.is_printed_only:
+        return Confidence.LOW
     if strong and len(kinds) >= 2 and not was_restarted(seen):
         return Confidence.HIGH
     return Confidence.MEDIUM if len(kinds) >= 2 or seen.updates.executed else Confidence.LOW

@@ -22,6 +22,7 @@ from harness.metrics.jsonl import JsonlReader
 from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader, is_database, metrics_directory
 from harness.metrics.model import Part, RestartMarker, SourceProblem
 from harness.metrics.naming import RunNames, phase_rule
+from harness.metrics.output import Output, PrintedProgress
 from harness.metrics.ownership import Ownership
 from harness.metrics.stock import LOOKS, STATE, Stock
 from harness.metrics.tensorboard import TensorBoardReader
@@ -87,6 +88,7 @@ class MetricCollector:
         )
         self._tracked: dict[str, Tracked] = {}
         self._closed: list[Tracked] = []
+        self._output = Output()
         self._ignored: set[tuple[str, int]] = set()
         self._seen_roots: set[Path] = set()
         self._next_walk = 0.0
@@ -110,8 +112,13 @@ class MetricCollector:
         """{(run, tag): last value read}, for progress: of the run's own files once there is one, else of those
         whose owner is unknown."""
         if self._latest is None:
-            self._latest = last_values(self._every())
+            self._latest = self._output.add_values(last_values(self._every()))
         return self._latest
+
+    @property
+    def printed(self) -> PrintedProgress:
+        """Where the run is by the bars and rows that it printed last."""
+        return self._output.progress
 
     def _forget_latest(self) -> None:
         self._latest = None
@@ -162,6 +169,12 @@ class MetricCollector:
             self._take_stock(root.resolve())
             self._next_walk = 0.0
 
+    def add_output(self, path: Path) -> None:
+        """A log that the run's output goes into, read from now on as the last resort; its metrics belong to `attempt`.
+
+        It is the run's own, and begins with it."""
+        self._output.add(path, attempt=self.attempt)
+
     # -- while the run goes on
 
     def poll(self, *, now: float, launched_at: float) -> int:
@@ -194,6 +207,8 @@ class MetricCollector:
                 count += self._read(tracked, now, launched_at, final=final)
                 if tracked.reader.ended in ("truncated", "replaced") and self._may_restart(path):
                     count += self._read(self._restart(path), now, launched_at, final=final)
+            for tracked in self._output.files:
+                count += self._read(tracked, now, launched_at, final=final)
             for written in self._belonging.look(self._tracked, launched_at, final=final):
                 self._follow(written)
             self._belonging.resolve(self._every(), launched_at)
@@ -323,7 +338,7 @@ class MetricCollector:
                 run=tracked.part_run,
                 node=name.host if name else "",
                 writer=writer,
-                attempt=self.attempt,
+                attempt=tracked.attempt or self.attempt,
                 inode=reader.identity[1] if reader.identity else None,
                 opened_at=reader.opened_at,
             )
@@ -345,7 +360,7 @@ class MetricCollector:
         """Every file of which something was read or is wrong, in the order of paths."""
         facts = [
             tracked.fact(self._launched_at, is_closed=tracked in self._closed, final=final)
-            for tracked in self._every()
+            for tracked in [*self._every(), *self._output.files]
         ]
         return sorted(facts, key=lambda fact: (fact.path, fact.first_offset))
 

@@ -94,7 +94,7 @@ def open_metrics(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
         raise RecordError(f"{path} does not exist")
     store = MetricStore.temporary()
     if path.is_file() and _is_output(path):
-        _read_output(store, path, problems)
+        read_output(store, path, problems)
         return store
     collector = MetricCollector(store, [path])
     facts = collector.finish(now=time.time(), launched_at=0.0)
@@ -113,7 +113,8 @@ def _is_output(path: Path) -> bool:
     return path.suffix.lower() in OUTPUT_SUFFIXES or not looks_like_metrics(path)
 
 
-def _read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) -> None:
+def read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) -> None:
+    """Every value of a trainer's output into the store; what is wrong is added to `problems`."""
     reader = StdoutReader(path)
     source = store.add_source(kind=reader.kind, path=str(path))
     with store.transaction():

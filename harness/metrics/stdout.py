@@ -8,24 +8,23 @@ is a problem, "steps-unknown").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 
 from harness.metrics.model import EventColumns, RestartMarker
-from harness.metrics.stdout_lines import Row
-from harness.metrics.stdout_steps import StdoutParser
+from harness.metrics.stdout_scan import LineScan
+from harness.metrics.stdout_steps import Placed, StdoutParser
 from harness.metrics.tail import TailedFile
 
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_TAGS = 10_000
+MAX_KNOWN = 1000
+"""Sets of tags that are remembered together."""
+OTHER_TAGS = "(other)"
+"""Under which values beyond MAX_TAGS are kept."""
 _LINE_ENDS = bytes.maketrans(b"\r\b\x00", b"\n\n ")
-_BLANK_BYTES = 20
-"""A blank line of this length is how tqdm clears its bar before a row, to draw it anew behind it."""
-_LOOK_BACK_BYTES = 1024
-_SIGNS = (b"{", b"%|", b"step", b"epoch", b"iter", b"it/s", b"***", b"num ex", b"batch size", b"loss:")
-"""A line without any of them says nothing that is read here; see read_line."""
 
 
 class StdoutReader(TailedFile):
@@ -33,19 +32,22 @@ class StdoutReader(TailedFile):
 
     kind = "stdout"
 
-    def __init__(self, path: Path, *, first_offset: int = 0, logging_steps: int | None = None) -> None:
+    def __init__(
+        self, path: Path, *, first_offset: int = 0, logging_steps: int | None = None, bytes_per_poll: int | None = None
+    ) -> None:
         """`first_offset`: nothing before it is read; the line that it falls into does not count.
 
-        `logging_steps`: see StdoutParser.
+        `logging_steps`: see StdoutParser. `bytes_per_poll`: a poll that is not the last reads about so much.
         """
         super().__init__(path, first_offset)
         self.offset = first_offset
         self.parser = StdoutParser(logging_steps=logging_steps)
         self.tags: list[str] = []
         self._index: dict[str, int] = {}
+        self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._bytes_per_poll = bytes_per_poll
         self._discarding = False
-        self._before = b""
-        """The end of what was read, to see how the next line was begun."""
+        self._scan = LineScan()
 
     @property
     def announced_total(self) -> int | None:
@@ -75,8 +77,11 @@ class StdoutReader(TailedFile):
     def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
         if self.first_offset and self.offset == self.first_offset:
             self._discarding = self._begins_within_a_line(file)
-        rest = b""
+        rest, left = b"", self._bytes_per_poll
         while block := file.read(CHUNK_BYTES):
+            if left is not None and not final and (left := left - len(block)) < 0:
+                self._tried = -1
+                return
             data = rest + block
             end = max(data.rfind(b"\n"), data.rfind(b"\r"), data.rfind(b"\b")) + 1
             if end:
@@ -89,8 +94,7 @@ class StdoutReader(TailedFile):
                 self._consume(rest)
                 rest = b""
         if final and rest and not self._discarding:
-            cleared = _is_cleared(self._before, len(self._before))
-            yield from self._gather(self.parser.line(rest.replace(b"\x00", b" "), was_cleared=cleared))
+            yield from self._gather(self._lines(rest))
             self._consume(rest)
         elif rest:
             self.parser.peek(rest)
@@ -100,21 +104,17 @@ class StdoutReader(TailedFile):
         file.seek(self.first_offset - 1)
         return file.read(1) not in (b"\n", b"\r", b"\b")
 
-    def _lines(self, data: bytes) -> Iterator[tuple[int, Row] | RestartMarker]:
-        """Rows of whole lines; those that can hold none are not even cut out."""
-        data = data.translate(_LINE_ENDS)
-        begin = 0
+    def _lines(self, data: bytes) -> Iterator[Placed]:
+        """Rows of whole lines; those that can hold none are not even looked at."""
+        lines = data.translate(_LINE_ENDS).split(b"\n")
         if self._discarding:
             self._discarding = False
-            begin = data.find(b"\n") + 1
-        data = self._before + data
-        begin += len(self._before)
-        for start, end in _worth_reading(data, begin):
-            if end - start <= MAX_LINE_BYTES:
-                yield from self.parser.line(data[start:end], was_cleared=_is_cleared(data, start))
-        self._before = data[-_LOOK_BACK_BYTES:]
+            del lines[0]
+        for line, cleared in self._scan.pick(lines):
+            if len(line) <= MAX_LINE_BYTES:
+                yield from self.parser.line(line, was_cleared=cleared)
 
-    def _gather(self, items: Iterator[tuple[int, Row] | RestartMarker]) -> Iterator[EventColumns | RestartMarker]:
+    def _gather(self, items: Iterable[Placed]) -> Iterator[EventColumns | RestartMarker]:
         columns = EventColumns(self.tags, [], [], [], [])
         for item in items:
             if isinstance(item, RestartMarker):
@@ -124,42 +124,34 @@ class StdoutReader(TailedFile):
                 yield item
                 continue
             step, row = item
-            for tag, value in row.values.items():
-                index = self._index.get(tag)
-                if index is None:
-                    if len(self.tags) >= MAX_TAGS:
-                        self._report_once("oversized", self.offset, f"more than {MAX_TAGS} tags")
-                        continue
-                    index = self._index[tag] = len(self.tags)
-                    self.tags.append(tag.encode("utf-8", "backslashreplace").decode())
-                columns.tag.append(index)
-                columns.step.append(step)
-                columns.value.append(value)
-                columns.wall_time.append(row.wall_time)
+            indices = self._indices(tuple(row.values))
+            columns.tag.extend(indices)
+            columns.step.extend([step] * len(indices))
+            columns.value.extend(row.values.values())
+            columns.wall_time.extend([row.wall_time] * len(indices))
         if columns.tag:
             yield columns
 
-
-def _worth_reading(data: bytes, begin: int) -> list[tuple[int, int]]:
-    """(start, end) of the lines from `begin` on that bear one of the signs, in their order."""
-    low = data.lower()
-    found: dict[int, int] = {}
-    for sign in _SIGNS:
-        at = low.find(sign, begin)
-        while at >= 0:
-            end = low.find(b"\n", at)
-            found[low.rfind(b"\n", 0, at) + 1] = end
-            at = low.find(sign, end)
-    return sorted(found.items())
-
-
-def _is_cleared(data: bytes, start: int) -> bool:
-    """Whether the line before the one at `start` is a blank one, as long as a bar."""
-    end = start
-    while end and data[end - 1] == 0x0A:
-        end -= 1
-    blank = data[max(data.rfind(b"\n", 0, end) + 1, end - _LOOK_BACK_BYTES) : end]
-    return len(blank) >= _BLANK_BYTES and blank.isspace()
+    def _indices(self, tags: tuple[str, ...]) -> tuple[int, ...]:
+        """Where each tag stands in `tags`; beyond MAX_TAGS all are one."""
+        known = self._known.get(tags)
+        if known is not None:
+            return known
+        found: list[int] = []
+        for tag in tags:
+            index = self._index.get(tag, -1)
+            if index < 0:
+                index = len(self.tags)
+                if index >= MAX_TAGS:
+                    self._report_once("oversized", self.offset, f"more than {MAX_TAGS} tags")
+                    tag, index = OTHER_TAGS, self._index.get(OTHER_TAGS, index)
+                if index == len(self.tags):
+                    self.tags.append(tag.encode("utf-8", "backslashreplace").decode())
+                self._index[tag] = index
+            found.append(index)
+        if len(self._known) < MAX_KNOWN:
+            self._known[tags] = tuple(found)
+        return tuple(found)
 
 
 def looks_like_output(path: Path) -> bool:

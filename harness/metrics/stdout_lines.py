@@ -51,6 +51,11 @@ _TQDM = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}"
     r"\[[\d:\?]{1,20}<[^,\]]{0,40},\s{0,9}(\?|[\d.]{1,20})\s?([A-Za-z]{1,20})/([A-Za-z]{1,20})[^\]]{0,2000}\]?"
 )
+_PLAIN_BAR = re.compile(
+    rb"\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s{0,9}(\d{1,18})/([1-9]\d{0,17}) "
+    rb"\[[\d:]{1,20}<[\d:?]{1,20},\s{0,9}(\d{1,15}(?:\.\d{1,15})?)(it/s|s/it)\]\s{0,9}"
+)
+"""tqdm's bar without a description, as Transformers draws it."""
 _RICH = re.compile(
     r"(?i)^\s{0,20}epoch (\d{1,9})(?:/(-?\d{1,9}))?\s{1,9}[━╸╺─\s]{1,400}(\d{1,18})/(\d{1,18})\s"
     r"[\d:]{1,20} • [-\d:]{1,20} ([\d.]{1,20})\s?it/s"
@@ -150,6 +155,9 @@ def read_line(raw: bytes) -> list[Said]:
     if len(raw) > MAX_TEXT:
         return []
     if b"%|" in raw or b"it/s" in raw:
+        plain = _PLAIN_BAR.fullmatch(raw)
+        if plain is not None:
+            return [_plain_bar(*plain.groups())]
         return list(_bars(_text(raw)))
     if b"/step" in raw or (b"/" in raw and (b"ETA" in raw or b"loss:" in raw)):
         bar = _keras(_text(raw))
@@ -221,12 +229,12 @@ def _placed(values: dict[str, float], texts: dict[str, tuple[str, bool]], head: 
     if not values or (step is None and (epoch is None or len(values) < 2)):
         return None
     text, quoted = texts.get("epoch", ("", False))
-    return Row(values=values, step=step, epoch=epoch, epoch_slack=_slack(text, quoted=quoted) if epoch else 0.0)
+    return Row(values=values, step=step, epoch=epoch, epoch_slack=slack_of(text, quoted=quoted) if epoch else 0.0)
 
 
-def _slack(text: str, *, quoted: bool) -> float:
-    """Transformers prints the epoch with two decimals (4) or four significant digits (5, quoted); older ones in
-    full."""
+def slack_of(text: str, *, quoted: bool) -> float:
+    """Half of what a printed epoch was rounded to: two decimals (Transformers 4), four significant digits (5, quoted);
+    older ones print it in full."""
     value = abs(float(text)) if text else 0.0
     if quoted:
         return 0.5 * 10.0 ** (math.floor(math.log10(value)) - 3) if value else 0.5e-4
@@ -263,6 +271,12 @@ def _bars(text: str) -> list[Bar]:
             )
         )
     return found
+
+
+def _plain_bar(done: bytes, total: bytes, pace: bytes, unit: bytes) -> Bar:
+    value = float(pace)
+    rate = value if unit == b"it/s" else (1 / value if value else None)
+    return Bar(done=int(done), total=int(total), rate=rate)
 
 
 def _rate(text: str, upper: str, lower: str) -> float | None:

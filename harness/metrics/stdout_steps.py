@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 
 from harness.metrics.model import RestartMarker
 from harness.metrics.stdout_lines import Banner, Bar, Row, Said, read_line
+from harness.metrics.stdout_shapes import RowShapes
 
 MAX_STEP = 1 << 62
 """A step beyond it is a number that happens to stand there."""
 MAX_PENDING = 10_000
 """So many rows may wait for their step to become known."""
 _UNIQUE = 0.9
+Placed = tuple[int, Row] | RestartMarker
+"""A row with its step, or the word that training goes back."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class StdoutParser:
         """Starts of training that the output holds."""
         self.are_steps_guessed = False
         self._logging_steps = logging_steps
+        self._shapes = RowShapes()
+        self._out: list[Placed] = []
         self._progress = _Progress()
         self._facts: dict[str, int] = {}
         self._waiting: deque[_Waiting] = deque()
@@ -82,11 +87,24 @@ class StdoutParser:
         self._text_base = 0.0
         self._text_step = 0
 
-    def line(self, raw: bytes, *, was_cleared: bool = False) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def line(self, raw: bytes, *, was_cleared: bool = False) -> list[Placed]:
         """Rows that can be placed now. `was_cleared`: a bar was wiped away to make room for this line."""
+        self._was_cleared = was_cleared
+        row = self._shapes.read(raw) if raw[:1] == b"{" else None
+        if row is not None:
+            self._take_row(row)
+            return self._given()
         for said in read_line(raw):
-            self._was_cleared = was_cleared
-            yield from self._take(said)
+            if isinstance(said, Row) and not said.is_text:
+                self._shapes.learn(raw, said)
+            self._take(said)
+        return self._given()
+
+    def _given(self) -> list[Placed]:
+        out = self._out
+        if out:
+            self._out = []
+        return out
 
     def peek(self, raw: bytes) -> None:
         """An unfinished line: a whole bar in it says where the run is. It comes again once it is finished."""
@@ -96,25 +114,29 @@ class StdoutParser:
                     self._progress.done = said.done
                     self._note_bar(said)
 
-    def finish(self) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def finish(self) -> list[Placed]:
         """The rows whose step never became known."""
-        yield from self._settle(None, is_final=True)
+        self._settle(None, is_final=True)
+        return self._given()
 
     # -- bars and banners
 
-    def _take(self, said: Said) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _take(self, said: Said) -> None:
         if isinstance(said, Row):
-            yield from self._take_text(said) if said.is_text else self._take_row(said)
+            if said.is_text:
+                self._take_text(said)
+            else:
+                self._take_row(said)
         elif isinstance(said, Bar):
-            yield from self._take_bar(said)
+            self._take_bar(said)
         elif isinstance(said, Banner):
-            yield from self._take_banner(said)
+            self._take_banner(said)
         else:
             self._start_epoch(said.epoch, said.num_epochs, from_zero=said.epoch == 0)
 
-    def _take_banner(self, banner: Banner) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _take_banner(self, banner: Banner) -> None:
         if banner.key == "start":
-            yield from self._settle(None, is_final=True)
+            self._settle(None, is_final=True)
             self.num_attempts += 1
             self._restarting = self._last_train_step is not None
             self._facts = {"training": 1}
@@ -138,7 +160,7 @@ class StdoutParser:
         if progress.total is not None:
             progress.offset = (epoch - progress.epoch_base) * progress.total
 
-    def _take_bar(self, bar: Bar) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _take_bar(self, bar: Bar) -> None:
         progress = self._progress
         if bar.counts_epochs:
             progress.outer = (bar.done, bar.total)
@@ -160,10 +182,10 @@ class StdoutParser:
         self._note_bar(bar)
         if not self.num_attempts:
             self.num_attempts = 1
-        yield from self._settle(self.last_step)
+        self._settle(self.last_step)
         if bar.values:
             progress.has_rows = True
-            yield from self._emit(Row(values=bar.values), self.last_step or 0)
+            self._emit(Row(values=bar.values), self.last_step or 0)
 
     def _note_bar(self, bar: Bar) -> None:
         progress = self._progress
@@ -214,13 +236,13 @@ class StdoutParser:
 
     # -- rows
 
-    def _take_text(self, row: Row) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _take_text(self, row: Row) -> None:
         step = row.step
         if step is None:
             if row.epoch is None or not row.values:
                 return
             known = self.last_step if self._has_steps else None
-            yield from self._emit(row, int(row.epoch) if known is None else known)
+            self._emit(row, int(row.epoch) if known is None else known)
             return
         if row.step_total is not None and row.epoch is not None:
             step = self._within_epoch(row.epoch, step, row.step_total, row.num_epochs)
@@ -231,7 +253,7 @@ class StdoutParser:
             # The step is the run's, so that the epoch beside it tells how long epochs are.
             row = replace(row, values={"epoch": row.epoch, **row.values})
         if row.values:
-            yield from self._emit(row, step)
+            self._emit(row, step)
 
     def _within_epoch(self, epoch: float, step: int, total: int, num_epochs: int | None) -> int:
         """`Epoch [2/10], Step [100/5000]`: within the epoch if it began again with the epoch, else of the run."""
@@ -246,23 +268,23 @@ class StdoutParser:
         self.announced_total = total * num_epochs if num_epochs else None
         return int(epoch - self._text_base) * total + step
 
-    def _take_row(self, row: Row) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _take_row(self, row: Row) -> None:
         self.latest.update(row.values)
         if not row.is_evaluation:
             self._progress.has_rows = True
         if row.step is not None:
             self.last_step, self._has_steps = row.step, True
-            yield from self._emit(row, row.step)
+            self._emit(row, row.step)
             return
         if row.is_summary:
-            yield from self._settle_by_summary(row)
+            self._settle_by_summary(row)
             return
         low = self.last_step if self._progress.is_seen else None
         self._waiting.append(_Waiting(row, low, self._was_cleared))
         is_numbered = self._logging_steps is not None and low is None
-        yield from self._settle(None, is_final=is_numbered or len(self._waiting) > MAX_PENDING)
+        self._settle(None, is_final=is_numbered or len(self._waiting) > MAX_PENDING)
 
-    def _settle(self, high: int | None, *, is_final: bool = False) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _settle(self, high: int | None, *, is_final: bool = False) -> None:
         """Place what waits, in its order. `high`: step of the first bar behind it."""
         while self._waiting:
             waiting = self._waiting[0]
@@ -270,7 +292,7 @@ class StdoutParser:
             if step is None:
                 return
             self._waiting.popleft()
-            yield from self._emit(waiting.row, step)
+            self._emit(waiting.row, step)
 
     def _step_of(self, waiting: _Waiting, high: int | None, *, is_final: bool) -> int | None:
         epoch = waiting.row.epoch
@@ -333,7 +355,7 @@ class StdoutParser:
         self._pace = low, high
         return step
 
-    def _settle_by_summary(self, row: Row) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _settle_by_summary(self, row: Row) -> None:
         """The closing row of Transformers: its time and its rate give the run's steps."""
         steps = row.values["train_runtime"] * row.values.get("train_steps_per_second", math.nan)
         waits_blind = bool(self._waiting) and self._waiting[0].low is None
@@ -344,10 +366,10 @@ class StdoutParser:
             if all(abs(place - round(place)) <= max(by, 0.02) for place, by in zip(places, slack, strict=False)):
                 self._learn(row, round(steps))
                 self.announced_total = self.announced_total or round(steps)
-        yield from self._settle(None, is_final=True)
+        self._settle(None, is_final=True)
         if self._ended_within_an_epoch(row):
             self.are_steps_guessed = True
-        yield from self._emit(row, self._last_train_step or self.last_step or 0)
+        self._emit(row, self._last_train_step or self.last_step or 0)
 
     def _ended_within_an_epoch(self, row: Row) -> bool:
         """Whether rows were placed by total and epochs, and the run made less than those: a limit on steps rounds
@@ -356,16 +378,16 @@ class StdoutParser:
         is_blind = not self._progress.is_seen and not self._facts.get("batch") and self._logging_steps is None
         return bool(is_blind and total and epochs and row.epoch and row.epoch + 2 * row.epoch_slack < epochs - 0.02)
 
-    def _emit(self, row: Row, step: int) -> Iterator[tuple[int, Row] | RestartMarker]:
+    def _emit(self, row: Row, step: int) -> None:
         self.latest.update(row.values)
         if abs(step) >= MAX_STEP:
             return
         if not row.is_evaluation and not row.is_summary:
             self._num_rows += 1
             if self._restarting and self._last_train_step is not None and step <= self._last_train_step:
-                yield RestartMarker(step)
+                self._out.append(RestartMarker(step))
             self._restarting = False
             self._last_train_step = step
             if not self._has_steps:
                 self.last_step = step
-        yield step, row
+        self._out.append((step, row))

@@ -12,6 +12,7 @@ from harness.metrics.jsonl import JsonlReader
 from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader
 from harness.metrics.model import Counter, EventColumns, SourceProblem
 from harness.metrics.ownership import Holder, NamedWriter, writer_in_name
+from harness.metrics.stdout import StdoutReader
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.trainer_state import TrainerStateReader
 from harness.metrics.wandb import WandbReader
@@ -21,6 +22,7 @@ CLOCK_SLACK_S = 600.0
 """An event may be this much older than the launch: clocks of two machines differ by minutes."""
 Reader = (
     TensorBoardReader | JsonlReader | CsvReader | WandbReader | MlflowReader | MlflowDatabaseReader | TrainerStateReader
+    | StdoutReader
 )
 
 
@@ -72,6 +74,8 @@ class Latest:
     """The file it was read from."""
     ownership: str
     """Of that file, as far as it is known by now."""
+    kind: str = ""
+    """Of that file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,8 @@ class Tracked:
     place: Place
     is_early: bool = False
     """Whether it changed between the inventory and the launch."""
+    attempt: int = 0
+    """The attempt that wrote it, 0 where that is the one in which its first event was read."""
     part: str = ""
     """The run within the file that is read at the moment."""
     sources: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -157,7 +163,8 @@ class Tracked:
         if wall > 0.0:
             self.last_wall_time = max(wall, self.last_wall_time or 0.0)
         for tag, index in dict(zip(columns.tag, range(len(columns.tag)), strict=True)).items():
-            latest = Latest(columns.step[index], columns.value[index], columns.wall_time[index], path, "")
+            moment = columns.step[index], columns.value[index], columns.wall_time[index]
+            latest = Latest(*moment, path, "", self.reader.kind)
             self.values[self.part_run, columns.tags[tag]] = number, latest
 
     def take_away(self) -> None:

@@ -13,7 +13,8 @@ or above N, in its own file and in the files of writers that ended before it beg
 written point of a step counts.
 
 A lifetime runs from the file's first event to its last by the writer's clock; where a source has no clock, by
-the time at which the harness saw its bytes. Kinds (TensorBoard, JSON lines) are never mixed in one series.
+the time at which the harness saw its bytes. Kinds (TensorBoard, JSON lines) are never mixed in one series, and what was
+printed counts only where no other kind does.
 Source: 15 points instead of TensorBoard's 20 on a crash and restart, tensorboard issues 1272, 3570 and 5958.
 """
 
@@ -23,7 +24,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-KIND_ORDER = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "trainer_state")
+KIND_ORDER = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "trainer_state", "stdout")
+PRINTED = "stdout"
+"""The last resort: of a series only where no other kind holds it, whatever the number of points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class Plan:
     """Segments in the order of their writers, later ones winning where steps are equal."""
 
     segments: tuple[Segment, ...]
+    kind: str
+    """Of the segments."""
     writers: tuple[str, ...]
     """Writers of the most crowded attempt; more than one means that they wrote at the same time."""
 
@@ -75,13 +80,15 @@ def make_plan(holders: Sequence[Lifetime], points: Mapping[int, int], writer: st
         Segment(source=life.source, cut=_cut(life, chosen[index + 1 :]), purges=life.purges)
         for index, life in enumerate(chosen)
     )
-    return Plan(segments=segments, writers=tuple(life.writer for life in sorted(crowded, key=_writer_key)))
+    return Plan(segments=segments, kind=kind, writers=tuple(life.writer for life in sorted(crowded, key=_writer_key)))
 
 
 def _leading_kind(holders: Sequence[Lifetime], points: Mapping[int, int]) -> str:
     totals: dict[str, int] = {}
     for life in holders:
         totals[life.kind] = totals.get(life.kind, 0) + points.get(life.source, 0)
+    if len(totals) > 1:
+        totals.pop(PRINTED, None)
     known = {kind: -index for index, kind in enumerate(KIND_ORDER)}
     return max(sorted(totals), key=lambda kind: (totals[kind], known.get(kind, -len(known))), default="")
 

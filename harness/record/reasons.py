@@ -71,6 +71,7 @@ class Reason(str, Enum):
     METRICS_OWNER_UNPROVEN = "metrics-owner-unproven"
     NO_METRIC_POINTS = "no-metric-points"
     NO_RECOGNISED_METRICS = "no-recognised-metrics"
+    PRINTED_METRICS_ONLY = "printed-metrics-only"
     SOURCES_DISAGREE = "sources-disagree"
     EARLY_STOP_METRIC_MISSING = "early-stop-metric-missing"
     NEVER_IMPROVED = "never-improved"
@@ -242,8 +243,11 @@ REASONS: dict[Reason, ReasonSpec] = {
         "log to TensorBoard or JSON lines, and name the directory with --metrics-dir"),
     Reason.NO_RECOGNISED_METRICS: _reason(
         _U, "none of the tags is a loss that the checks know", "name it with --loss-tag TAG"),
+    Reason.PRINTED_METRICS_ONLY: _reason(
+        _U, "the only training loss was read from what the run printed, whose steps and digits prove nothing",
+        "log to TensorBoard, CSV or JSON lines as well, and name the directory with --metrics-dir"),
     Reason.SOURCES_DISAGREE: _reason(
-        _B, "two sources put the last step further apart than their cadence allows",
+        _B, "two sources put the last step further apart than their cadence allows, or hold other values",
         "check that both belong to this run"),
     Reason.EARLY_STOP_METRIC_MISSING: _reason(
         _B, "early stopping was asked for on a metric that was never logged",

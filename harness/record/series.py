@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from harness.record.merge import Lifetime, Plan, make_plan
+from harness.record.meaning import meaning
+from harness.record.merge import PRINTED, Lifetime, Plan, make_plan
 from harness.record.vocabulary import Phase, Standing
 
 _SEGMENT = 1 << 48
@@ -57,6 +58,10 @@ class TagSummary:
     last_wall_time: float | None
     writers: tuple[str, ...]
     """More than one: they wrote at the same time, and the series is that of the first."""
+    kind: str = ""
+    """Kind of the sources of the series, see harness.record.merge.KIND_ORDER."""
+    repeats: tuple[str, str] | None = None
+    """(run, tag) of the better series that holds what this printed one does, which then has no points that count."""
 
 
 class SeriesReader:
@@ -72,7 +77,7 @@ class SeriesReader:
             " JOIN source s ON s.id = t.source GROUP BY s.run, t.tag ORDER BY s.run, t.tag"
         ).fetchall()
         lives = self._lifetimes()
-        return [self._summary(run, tag, Phase(phase), points, lives) for run, tag, phase, points in totals]
+        return _best([self._summary(run, tag, Phase(phase), points, lives) for run, tag, phase, points in totals])
 
     def runs_of(self, tag: str) -> list[str]:
         """Run directories that hold fresh points of the tag: train phase first, then by points, then by
@@ -80,7 +85,7 @@ class SeriesReader:
         rows = self._db.execute(
             "SELECT s.run FROM track t JOIN source s ON s.id = t.source"
             " WHERE t.tag = ? AND t.fresh_points > 0"
-            " GROUP BY s.run ORDER BY min(t.phase <> 'train'), sum(t.fresh_points) DESC, s.run",
+            " GROUP BY s.run ORDER BY min(s.kind = 'stdout'), min(t.phase <> 'train'), sum(t.fresh_points) DESC, s.run",
             (tag,),
         ).fetchall()
         return [run for (run,) in rows]
@@ -230,7 +235,25 @@ class SeriesReader:
             max_finite=row[6],
             last_wall_time=end[1],
             writers=plan.writers,
+            kind=plan.kind,
         )
+
+
+def _best(summaries: list[TagSummary]) -> list[TagSummary]:
+    """Printed series count only where no other source holds the metric under any of its names."""
+    better = {
+        meaning(one.run, one.tag): (one.run, one.tag)
+        for one in summaries if one.kind != PRINTED and one.fresh_points
+    }
+    return [_set_aside(one, better) if one.kind == PRINTED and one.fresh_points else one for one in summaries]
+
+
+def _set_aside(one: TagSummary, better: Mapping[frozenset[str], tuple[str, str]]) -> TagSummary:
+    repeats = better.get(meaning(one.run, one.tag))
+    if repeats is None:
+        return one
+    return replace(one, repeats=repeats, fresh_points=0, first_step=None, last_step=None, last_value=None, nonfinite=0,
+                   first_nonfinite_step=None, min_finite=None, max_finite=None, last_wall_time=None)
 
 
 def _is_sorted(plan: Plan, tracks: Tracks) -> bool:

@@ -25,6 +25,7 @@ from harness.metrics.collector import Latest, MetricCollector, SourceFact
 from harness.probe.reader import read_probe
 from harness.record import outdir
 from harness.record.journal import Journal
+from harness.record.merge import PRINTED
 from harness.record.store import MetricStore
 from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
@@ -77,6 +78,8 @@ class Collection:
             explicit_roots=_named_roots(plan), run_pids=launcher.family,
             resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
+        if plan.facts.reads_output and is_launch:
+            self.metrics.add_output(out_dir / outdir.TRAIN_LOG)
         self.early_stop = EarlyStopWatch(plan.spec, plan.facts, self.metrics, self.store)
         self.usage = UsageMeter(launcher.family, plan.environment)
         self._launched_at = 0.0
@@ -120,6 +123,8 @@ class Collection:
             self._lost(str(error))
         out_dir = self.plan.spec.out_dir
         self.log = LogWriter(out_dir / outdir.train_log(number), self.plan.redactor.stream())
+        if self.plan.facts.reads_output and self._is_launch:
+            self.metrics.add_output(out_dir / outdir.train_log(number))
 
     def newest_step(self) -> int | None:
         """The newest training step of the run's own, as the trainer counts; None while there is none."""
@@ -161,34 +166,40 @@ class Collection:
         return self._completed(self._newest(own=True)) if self.plan.facts.step_unit == "step" else 0
 
     def _completed(self, newest: Latest | None) -> int:
-        return 0 if newest is None else newest.step + (1 if self.plan.facts.step_base == 0 else 0)
+        if newest is None:
+            return 0
+        return newest.step + (1 if self.plan.facts.step_base == 0 and newest.kind != PRINTED else 0)
 
     def completed_epochs(self) -> float:
         """Epochs by the newest point of a tag `epoch`, 0 while there is none."""
         epochs = [latest.value for (_, tag), latest in self.metrics.latest.items()
-                  if tag.rpartition("/")[2] == "epoch" and latest.ownership == "own"]
+                  if tag.rpartition("/")[2] == "epoch" and latest.ownership == "own" and latest.kind != PRINTED]
         return max(epochs, default=0.0)
 
     def _newest(self, *, own: bool = False) -> Latest | None:
         """The furthest point of a training loss or update row; of any tag only where none of those is known."""
         facts = self.plan.facts
         telling = [*facts.executed_tags, *(facts.loss_tags if not facts.executed_tags else ())]
-        every = {key: latest for key, latest in self.metrics.latest.items() if not own or latest.ownership == "own"}
+        every = {key: latest for key, latest in self.metrics.latest.items()
+                 if not own or (latest.ownership == "own" and latest.kind != PRINTED)}
+        logged = {key: latest for key, latest in every.items() if latest.kind != PRINTED}
+        every = logged or every
         known = [latest for (_, tag), latest in every.items()
                  if fits(tag, telling) and not fits(tag, facts.eval_tags)]
         return max(known or every.values(), key=lambda latest: latest.step, default=None)
 
     def snapshot(self) -> Snapshot:
         """The run as a progress line shows it."""
+        facts, spec, printed = self.plan.facts, self.plan.spec, self.metrics.printed
         if not self.metrics.latest:
-            return Snapshot()
-        facts, spec = self.plan.facts, self.plan.spec
+            return Snapshot(step=printed.step, total=spec.max_steps or facts.target_steps or printed.total)
         values = {tag: latest.value for (_, tag), latest in sorted(self.metrics.latest.items(), reverse=True)}
         chosen = pick_values(values, loss=facts.loss_tags, evaluation=facts.eval_tags, lr=facts.lr_tags,
                              grad_norm=facts.grad_norm_tags)
-        return Snapshot(step=self._completed(self._newest()), total=spec.max_steps or facts.target_steps,
-                        values=chosen, rate=pick_rate(values), epoch=self.completed_epochs() or None,
-                        stage=self._stage(), usage=self.usage.look())
+        total = spec.max_steps or facts.target_steps or printed.total
+        return Snapshot(step=self._completed(self._newest()), total=total, values=chosen,
+                        rate=pick_rate(values), epoch=self.completed_epochs() or None, stage=self._stage(),
+                        usage=self.usage.look())
 
     def _stage(self) -> str:
         """The attempt, and the directory and phases that are being written: a warm-up, a first evaluation."""

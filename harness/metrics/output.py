@@ -1,0 +1,60 @@
+"""The run's own output as a metric source: train.log while it grows, the last resort.
+
+What stands in it counts only for metrics that no other source holds; harness.record.series sorts that out for stored
+points, `add_values` for the last ones. Bars give step, total and rate, and no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.metrics.stdout import StdoutReader
+from harness.metrics.tracked import Latest, Place, Tracked, last_values
+from harness.record.meaning import meaning
+
+BYTES_PER_POLL = 32 << 20
+"""So much of a log is read at most before the other sources have their turn again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedProgress:
+    """Where the output says that the run is. Steps as printed; no count of updates."""
+
+    step: int | None = None
+    total: int | None = None
+    steps_per_s: float | None = None
+
+
+class Output:
+    """The logs of the run's attempts."""
+
+    def __init__(self) -> None:
+        self.files: list[Tracked] = []
+
+    def add(self, path: Path, *, attempt: int) -> None:
+        """A log that one attempt writes."""
+        place = Place(shared=False, certain=True, group=path.parent, area=path.parent, is_new=True)
+        reader = StdoutReader(path, bytes_per_poll=BYTES_PER_POLL)
+        self.files.append(Tracked(reader=reader, run="", place=place, attempt=attempt))
+
+    @property
+    def progress(self) -> PrintedProgress:
+        """By the log of the last attempt."""
+        reader = self.files[-1].reader if self.files else None
+        if not isinstance(reader, StdoutReader):
+            return PrintedProgress()
+        return PrintedProgress(step=reader.last_step, total=reader.announced_total, steps_per_s=reader.rate)
+
+    def add_values(self, values: dict[tuple[str, str], Latest]) -> dict[tuple[str, str], Latest]:
+        """The last values of other sources, and of what is printed those that they do not hold."""
+        printed = last_values(self.files)
+        known = {meaning(run, tag) for run, tag in values}
+        return {**_unknown(printed, known), **values}
+
+
+def _unknown(
+    printed: Mapping[tuple[str, str], Latest], known: set[frozenset[str]]
+) -> dict[tuple[str, str], Latest]:
+    return {key: latest for key, latest in printed.items() if meaning(*key) not in known}
