@@ -53,17 +53,32 @@ def interpreter_path(command: TrainingCommand, workdir: Path, environ: Mapping[s
 
 
 def _uv_python(command: TrainingCommand, workdir: Path, environ: Mapping[str, str]) -> Path | None:
-    if any(
-        word.partition("=")[0] in ("--project", "--with", "--isolated", "--active", "-p", "--python")
-        for word in command.argv
-    ):
+    """The project environment's; with --no-project the named one. None for an environment that uv makes."""
+    made = ("--project", "--with", "--with-editable", "--with-requirements", "--isolated", "--active", "--script")
+    words = command.launcher_part
+    if any(word.partition("=")[0] in made for word in words) or _has_inline_metadata(command.entrypoint):
         return None
+    named = _option(command, "-p", "--python")
+    if named:
+        alone = "--no-project" in words and "/" in named
+        return find_program(named, workdir, environ) if alone else None
     configured = environ.get("UV_PROJECT_ENVIRONMENT")
     for directory in (workdir, *workdir.parents):
         if (directory / "pyproject.toml").is_file():
             python = directory / (configured or ".venv") / "bin" / "python"
             return python if python.is_file() else None
     return None
+
+
+def _has_inline_metadata(script: Path | None) -> bool:
+    """Whether a script names its own dependencies, for which uv makes an environment."""
+    if script is None:
+        return False
+    try:
+        with script.open("rb") as stream:
+            return re.search(rb"^# /// script\s*$", stream.read(1 << 16), re.MULTILINE) is not None
+    except OSError:
+        return False
 
 
 def _manager_python(command: TrainingCommand, manager: str, workdir: Path) -> Path | None:

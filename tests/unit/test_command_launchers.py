@@ -157,7 +157,7 @@ def test_bare_script_runs_through_uv_or_the_interpreter(tmp_path: Path) -> None:
 
 
 def test_python_of_an_environment_manager(tmp_path: Path) -> None:
-    """conda's prefix, pixi's environment, an in-project .venv; else only the manager knows."""
+    """conda's prefix, pixi's environment, an in-project .venv, uv's named one; else only the manager knows."""
     for place in ("env", ".pixi/envs/gpu", ".venv"):
         tool(tmp_path / place / "bin/python")
 
@@ -168,6 +168,13 @@ def test_python_of_an_environment_manager(tmp_path: Path) -> None:
     assert python("pixi run -e gpu python t.py") == tmp_path / ".pixi/envs/gpu/bin/python"
     assert python("poetry run python t.py") == tmp_path / ".venv/bin/python"
     assert python("conda run -n name python t.py") is None
+    (tmp_path / "pyproject.toml").touch()
+    assert python("uv run t.py") == python("uv run python t.py") == tmp_path / ".venv/bin/python"
+    assert python("uv run --no-project --python env/bin/python t.py") == tmp_path / "env/bin/python"
+    for made in ("--python 3.11", "--python env/bin/python", "--no-project --python env/bin/python --with x"):
+        assert python(f"uv run {made} t.py") is None
+    (tmp_path / "t.py").write_text("# /// script\n# dependencies = []\n# ///\n")
+    assert python("uv run t.py") is None
 
 
 # Validation
