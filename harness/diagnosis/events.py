@@ -6,7 +6,7 @@ import re
 
 from harness.diagnosis import elastic
 from harness.diagnosis.inputs import LogFile
-from harness.diagnosis.model import Event, EventKind, Link, Place, Role, Rule, Where
+from harness.diagnosis.model import Event, EventKind, Place, Role, Where
 from harness.diagnosis.prefixes import Labelled, named_rank, split_label, stamp_in
 from harness.diagnosis.rules import match_rule
 from harness.diagnosis.scan import LogScanner, RawLine, has_sign
@@ -241,18 +241,21 @@ class LogReader:
 
 
 def classify(event: Event, frames: str) -> None:
-    """Rule and link of a traceback: the first link of the chain that says something of its own."""
-    fallback: tuple[Link, Rule] | None = None
+    """Rule and link of a traceback: the first link of its chain that says something of its own.
+
+    A link that only follows from elsewhere, or hands on, stands back behind the others. One that no rule knows takes
+    the rule of the exception that was raised from it; one that was raised while it was handled says nothing about it.
+    """
     hay = frames + (f"\nstage={event.stage}" if event.stage else "")
-    event.rule, event.link = None, None
-    for link in event.links:
-        rule = match_rule(Where.EXCEPTION, link.text, hay)
-        if rule is None:
-            continue
-        if rule.role is Role.CARRIER or (rule.id == "uncaught-exception" and len(event.links) > 1):
-            fallback = fallback or (link, rule)
-            continue
-        event.rule, event.link = rule, link
+    found = [(link, rule) for link in event.links if (rule := match_rule(Where.EXCEPTION, link.text, hay))]
+    own = [pair for pair in found if pair[1].role is Role.CAUSE]
+    follows = [pair for pair in found if pair[1].role is Role.CONSEQUENCE]
+    event.link, event.rule = next(iter([*own, *follows, *found]), (None, None))
+    if event.rule is None or event.rule.id != "uncaught-exception":
         return
-    if fallback is not None:
-        event.link, event.rule = fallback
+    for link, rule in found[found.index((event.link, event.rule)) + 1 :] if event.link else []:
+        if link.is_raised_while_handling:
+            return
+        if rule.role is Role.CAUSE and rule.id != "uncaught-exception":
+            event.rule = rule
+            return

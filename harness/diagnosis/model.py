@@ -95,6 +95,8 @@ class Link:
     file: str | None = None
     """Source file and line that the last frame names."""
     source_line: int | None = None
+    is_raised_while_handling: bool = False
+    """Whether it came up in the handler of the link before it, rather than being raised from it."""
 
     @property
     def text(self) -> str:

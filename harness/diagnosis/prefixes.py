@@ -52,6 +52,7 @@ class Labelled:
 
 def split_label(data: bytes) -> Labelled:
     """Take labels off the front of a line, as many as stand there (at most four)."""
+    data = data.replace(b"\x00", b"") if b"\x00" in data else data
     rest = _ANSI.sub(b"", data) if b"\x1b" in data else data
     rank: int | None = None
     is_local, labels = False, []

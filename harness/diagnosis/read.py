@@ -18,6 +18,7 @@ from harness.diagnosis.rules import match_rule
 
 MAX_LOOKS = 64
 """Events whose surroundings are looked at, to see whether the run went on behind them."""
+NEAR_BYTES = 32 << 10
 MAX_ALL_EVENTS = 20_000
 
 
@@ -64,6 +65,8 @@ def read_run(
         events += found[: max(0, MAX_ALL_EVENTS - len(events))]
         workers += reader.workers
         watchdogs |= reader.watchdog_ranks
+        watchdogs |= {event.rank for event in found if event.rank is not None and event.rule is not None
+                      and event.rule.id == "collective-timeout"}
     source = logs[0].path if logs else Path("-")
     events += _given(exit_code, stopped, reasons, source, events[-1].order if events else 0)
     events = _without_doubles(events)
@@ -108,7 +111,15 @@ class _Windows:
         return self._head
 
     def before(self, offset: int) -> Window:
-        return read_window(self.path, max(0, offset - (64 << 10)), offset)
+        return read_window(self.path, max(0, offset - NEAR_BYTES), offset)
+
+    def goes_on_after(self, offset: int, label: str) -> bool:
+        """See `progress.goes_on_after`; what is before `offset` is read only where the rest does not tell."""
+        nothing = Window(marks=(), planned=None, batch_sizes=())
+        if goes_on_after(nothing, self.tail, offset, label):
+            return True
+        any_later = any(mark.offset > offset and mark.label == label for mark in self.tail.marks)
+        return any_later and goes_on_after(self.before(offset), self.tail, offset, label)
 
     def batch_sizes(self) -> tuple[int, ...]:
         sizes = self.head.batch_sizes + self.tail.batch_sizes
@@ -149,7 +160,7 @@ def _mark_recovered(events: list[Event], windows: dict[Path, _Windows]) -> None:
         elif event.is_thread:
             event.is_recovered = _reached_its_end(place)
         else:
-            event.is_recovered = goes_on_after(place.before(event.offset), place.tail, event.offset, label)
+            event.is_recovered = place.goes_on_after(event.offset, label)
         if event.is_warned and not event.is_recovered:
             event.is_handled = any(later.stream == event.stream and later.order > event.order
                                    and later.kind is EventKind.TRACEBACK for later in events)

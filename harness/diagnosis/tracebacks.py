@@ -19,7 +19,8 @@ _ANY_NAME = re.compile(r"^((?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?:\([\
 _CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 _FRAME = re.compile(r'^\s*[│|]?\s*(?:File "(.{1,1000}?)", line (\d{1,9})|(/\S{1,1000}?):(\d{1,9}) in )')
 _BOX = "│╭╰┃┏┗❱"
-_OTHERS = ("srun:", "slurmstepd:", "====", "----", "{'")
+_OTHERS = ("srun:", "slurmstepd:", "====", "----", "{'", "***")
+_PROGRESS = re.compile(r"(?i)\s{0,9}(?:\d{1,3}%\||(?:global[_ ])?steps?\b|epochs?\b|iter(?:ation)?s?\b)")
 """How lines begin that are no part of a message."""
 MAX_LINES = 600
 MAX_LINKS = 40
@@ -47,6 +48,7 @@ class Assembler:
         self._lines = 0
         self._blank = False
         self._message_lines = 0
+        self._while_handling = False
 
     @classmethod
     def of_exception(cls, place: Place, kind: str, message: str) -> Assembler:
@@ -93,7 +95,8 @@ class Assembler:
         self._frames = [*self._frames[1 - 2 * NUM_FRAMES:], place]
 
     def _take_exception(self, place: Place, kind: str, message: str) -> None:
-        link = Link(kind=kind, message=message.strip(), place=place, frames=self._frames)
+        link = Link(kind=kind, message=message.strip(), place=place, frames=self._frames,
+                    is_raised_while_handling=self._while_handling)
         for frame in reversed(self._frames):
             found = _FRAME.match(frame.text)
             if found:
@@ -106,6 +109,7 @@ class Assembler:
         self._position = len(self.links)
         self._current = link
         self._frames, self._nested, self._blank, self._message_lines = [], False, False, 0
+        self._while_handling = False
         self._state = "after"
 
     def _feed_after(self, place: Place, text: str) -> bool:
@@ -115,6 +119,7 @@ class Assembler:
             return True
         if any(text.lstrip(" |+").startswith(marker) for marker in _CHAIN):
             self._state = "between"
+            self._while_handling = bare.startswith(_CHAIN[1])
             return True
         header = HEADER.search(text)
         if header and (header[1] or self._state == "between" or self._current.kind.endswith("Traceback")):
@@ -131,7 +136,9 @@ class Assembler:
     def _is_another(self, text: str) -> bool:
         if _indent(text) < self._base or NAMED.match(text.strip()):
             return True
-        return stamp_in(text[:60]) is not None or text.lstrip().startswith(_OTHERS)
+        if _PROGRESS.match(text) or stamp_in(text[:60]) is not None:
+            return True
+        return text.lstrip().startswith(_OTHERS)
 
 
 def _indent(text: str) -> int:

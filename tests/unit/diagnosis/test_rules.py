@@ -1,0 +1,97 @@
+"""Every rule is needed by a log, spares one that looks alike, leads to fixes, and is fast on hostile lines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.diagnosis.fixes import FIXES
+from harness.diagnosis.inputs import find_inputs
+from harness.diagnosis.model import Event, Role, Where
+from harness.diagnosis.pages import render_triage
+from harness.diagnosis.read import RunReading, read_run
+from harness.diagnosis.rules import RULES, match_rule
+from harness.record.vocabulary import FixRisk, PrimaryCause
+from tests.unit.diagnosis.rule_logs import EXIT_RULES, SAMPLES, Sample
+
+REFERENCES = Path(__file__).parents[3] / "references"
+HOSTILE = ("a" * 4096, "(" * 4096, "loss" * 1024, "nan " * 1024, "[rank0]:" * 512, ". " * 2048, "0" * 4096,
+           "error: argument " * 256, "E110 10:00:00 " * 290, "Error: " * 585, "rows must contain " * 200, "a.b." * 1024)
+
+
+def reading(path: Path, text: str, sample: Sample, *, spare: bool = False) -> RunReading:
+    """What is made of a log with this text."""
+    path.write_text(text, encoding="utf-8")
+    reasons = () if spare else sample.reasons
+    return read_run(find_inputs([path]).logs, exit_code=sample.exit_code, stopped=sample.stopped, reasons=reasons)
+
+
+def every(found: RunReading) -> list[Event]:
+    """All events that count."""
+    finding = found.finding
+    cause = [finding.cause] if finding.cause is not None else []
+    return [*cause, *finding.rivals, *finding.consequences, *finding.recovered]
+
+
+def test_every_rule_has_its_two_logs() -> None:
+    """No rule without a log that needs it."""
+    assert {rule.id for rule in RULES} == set(SAMPLES)
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule_id", SAMPLES)
+def test_log_that_needs_the_rule_gets_it(rule_id: str, tmp_path: Path) -> None:
+    """It is the cause that is found."""
+    found = reading(tmp_path / "run.log", SAMPLES[rule_id].needs, SAMPLES[rule_id])
+    assert found.finding.cause is not None and found.finding.cause.rule is not None
+    assert found.finding.cause.rule.id == rule_id
+
+
+@pytest.mark.parametrize("rule_id", SAMPLES)
+def test_log_that_looks_alike_is_spared(rule_id: str, tmp_path: Path) -> None:
+    """The rule is met nowhere; one of exits is not the cause where the log itself tells it."""
+    found = reading(tmp_path / "run.log", SAMPLES[rule_id].spares, SAMPLES[rule_id], spare=True)
+    if rule_id in EXIT_RULES:
+        assert found.finding.cause is not None and found.finding.cause.rule is not None
+        assert found.finding.cause.rule.id == "uncaught-exception"
+    else:
+        assert rule_id not in {event.rule.id for event in every(found) if event.rule is not None}
+
+
+def test_every_class_is_reached() -> None:
+    """No class of the artifact without a rule, but for the unknown."""
+    assert {rule.cause for rule in RULES} == set(PrimaryCause) - {PrimaryCause.UNKNOWN}
+
+
+def test_fixes_are_known_and_used() -> None:
+    """Rules name fixes that are there; a cause has one; what changes training is never safe."""
+    named = {name for rule in RULES for name in rule.fixes}
+    assert named == set(FIXES)
+    assert all(rule.fixes for rule in RULES if rule.role is Role.CAUSE)
+    assert {FIXES[name].risk for name in ("lower-lr", "lower-token-limit", "other-checkpoint")} == {FixRisk.DANGEROUS}
+
+
+def test_memory_is_won_from_concurrency_before_token_limits() -> None:
+    """Fewer prompts or a smaller microbatch come first, the token limits last."""
+    for rule in RULES:
+        if "lower-token-limit" in rule.fixes:
+            assert rule.fixes[-1] == "lower-token-limit"
+            assert rule.fixes[0] in ("smaller-microbatch", "fewer-running-prompts")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
+def test_no_pattern_is_slow(text: str) -> None:
+    """Every pattern on 4 KiB made to go wrong, in well below a second for all of them."""
+    began = time.perf_counter()
+    for where in Where:
+        match_rule(where, text, text)
+    for rule in RULES:
+        rule.pattern.search(text)
+    assert time.perf_counter() - began < 1.0
+
+
+def test_triage_page_is_what_the_rules_render() -> None:
+    """references/failure-triage.md is current (`python -m harness.diagnosis.pages references` renews it)."""
+    assert (REFERENCES / "failure-triage.md").read_text(encoding="utf-8") == render_triage()
