@@ -15,6 +15,7 @@ import pytest
 from harness.attach.target import parse_target
 from harness.command.overrides.model import parse_requests
 from harness.errors import ConfigError
+from harness.record.vocabulary import AnomalyType
 from harness.spec import FRAMEWORKS, INTERVAL_S, RunSpec
 
 DEFAULT_OUT_DIR = "reports/train-run"
@@ -83,6 +84,8 @@ OPTIONS = (
            default="300"),
     Option(flag="--no-backoff", kind=bool, help="keep --interval also while nothing happens"),
     Option(flag="--no-fix", kind=bool, help="never restart the run, also where infrastructure ended it"),
+    Option(flag="--stop-on", kind=list, help="stop the run at an anomaly of this kind, which is only recorded else "
+           f"(repeatable): {', '.join(kind.value for kind in AnomalyType)}"),
     Option(flag="--require-gpu", kind=bool, help="fail the environment gate where no GPU is visible"),
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
@@ -258,6 +261,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         samples=_under(here, values["samples"]) if values.get("samples") else None,
         reward_check=not values.get("no_reward_check"),
         loss_tag=values.get("loss_tag") or None,
+        stop_on=_stop_on(values),
         require_gpu=bool(values.get("require_gpu")),
         probe=not values.get("no_probe"),
         observability=not values.get("no_observability"),
@@ -283,6 +287,16 @@ def _early_stop_metric(values: Mapping[str, Any]) -> str | None:
 
     resolve_mode(str(metric), values.get("early_stop_mode") or "auto")
     return str(metric)
+
+
+def _stop_on(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Kinds of anomalies, each once."""
+    given = tuple(dict.fromkeys(values.get("stop_on") or ()))
+    known = [kind.value for kind in AnomalyType]
+    for kind in given:
+        if kind not in known:
+            raise ConfigError(f"--stop-on {kind}: not one of {', '.join(known)}")
+    return given
 
 
 def _one_of(values: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str | None:

@@ -81,6 +81,8 @@ class RunSpec:
     """Whether reports become less frequent while nothing happens."""
     fix: bool = True
     """Whether a launch that infrastructure ended may be launched again."""
+    stop_on: tuple[str, ...] = ()
+    """Kinds of anomalies that stop the run."""
     stop_grace_s: float = 20.0
     """Seconds a trainer has after SIGTERM to its leader, and the group after its SIGTERM."""
     drain_grace_s: float = 30.0
@@ -100,7 +102,7 @@ class RunSpec:
         for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
-        for key in ("hp", "hp_flags"):
+        for key in ("hp", "hp_flags", "stop_on"):
             values[key] = tuple(values.get(key) or ())
         values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())
         return cls(**values)

@@ -50,6 +50,8 @@ class FrameworkFacts:
     """Signal tags at or below this are rounding, not a signal."""
     dead_signal_tags: tuple[str, ...] = ()
     """Patterns of tags that give the share of a batch without a signal: 1 throughout is no signal at all."""
+    clips_gradients: bool | None = None
+    """Whether the program limits its gradients; None where that is not known."""
     masks_nonfinite: bool = False
     """Whether the framework's log can hide a NaN loss."""
     probe_applies: bool = True

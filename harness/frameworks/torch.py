@@ -28,6 +28,9 @@ LOOP_NAMES = tuple(name for name in limits.STEP_FLAGS if name not in UNAMBIGUOUS
 """Names that mean it as a flag's default where a loop of the program runs to it and no other flag can be its length."""
 OTHER_LENGTHS = (*limits.STEP_FLAGS, *limits.EPOCH_FLAGS, "total-timesteps", "timesteps", "total-frames", "max-time")
 EPOCH_NAMES = tuple(name.replace("-", "_") for name in limits.EPOCH_FLAGS)
+CLIPPING_CALLS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_", "clip_gradients")
+ENGINES = ("deepspeed", "megatron", "colossalai", "fairscale", "apex")
+"""They clip gradients by their own configuration."""
 HYDRA_OUTPUT = "outputs"
 """Hydra's default directory of runs, below the working directory."""
 
@@ -111,9 +114,18 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
         metric_roots=_absolute((*_metric_roots(settings, spec, (*save_dirs, *output_dirs)), *hydra)),
         checkpoint_roots=_absolute((*checkpoint_roots, *hydra)),
         checkpoint_asked=bool(given or save_dirs),
+        clips_gradients=_clips(settings.program) if name == "torch" else None,
         resume_from=str(resume) if resume else None,
         start_weights=str(resume) if resume else None,
     )
+
+
+def _clips(program: Program) -> bool | None:
+    """Whether the program limits its gradients; None where it leaves that to an engine, or was not read whole."""
+    if program.does_call(*CLIPPING_CALLS):
+        return True
+    is_told = bool(program.modules) and not program.truncated and program.importer(*ENGINES) is None
+    return False if is_told else None
 
 
 def _stated_limit(settings: Settings) -> tuple[int, str] | None:

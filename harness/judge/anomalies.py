@@ -15,6 +15,8 @@ from harness.record.vocabulary import AnomalyType, CheckStatus, Severity
 
 OUTLIVED = frozenset({AnomalyType.OOM, AnomalyType.CRASH, AnomalyType.STALLED})
 """What a run has got over when it reaches its target and ends well."""
+CLOCK_SLACK_S = 2.0
+"""File systems round times, and an error is read a moment after it was printed."""
 GRAVE = frozenset({Severity.BLOCKER, Severity.HIGH})
 
 
@@ -79,7 +81,7 @@ def _settled(seen: Observation, entry: Mapping[str, Any]) -> Anomaly:
 
 def _outlived(seen: Observation, kind: AnomalyType, entry: Mapping[str, Any]) -> str | None:
     """What happened after the last look at it that shows it to be over."""
-    if kind in OUTLIVED and check_exit(seen).status is CheckStatus.PASSED and is_target_met(seen):
+    if kind in OUTLIVED and check_exit(seen).status is not CheckStatus.FAILED and is_target_met(seen):
         return "the run reached its target and ended well"
     if kind is AnomalyType.CHECKPOINT_FAILURE:
         return _saved_since(seen, entry)
@@ -87,10 +89,12 @@ def _outlived(seen: Observation, kind: AnomalyType, entry: Mapping[str, Any]) ->
 
 
 def _saved_since(seen: Observation, entry: Mapping[str, Any]) -> str | None:
-    """A whole checkpoint that was written later."""
-    facts = seen.record.fact("checkpoints", "facts", {}) or {}
+    """A whole checkpoint that was written later; one of that step or a later one also where the clocks are close."""
+    facts, step = seen.record.fact("checkpoints", "facts", {}) or {}, entry.get("step")
     for item in facts.get("checkpoints") or []:
-        if item.get("status") != "damaged" and (item.get("written_at") or 0.0) >= entry["time"]:
+        saved, written_at = item.get("step"), item.get("written_at") or 0.0
+        is_of_step = step is not None and isinstance(saved, int) and saved >= step
+        if item.get("status") != "damaged" and written_at >= entry["time"] - (CLOCK_SLACK_S if is_of_step else 0.0):
             return f"{item.get('path')} was written later"
     return None
 
@@ -119,7 +123,7 @@ def _crashes(seen: Observation) -> list[Anomaly]:
 def check_anomalies(seen: Observation) -> Check:
     """What the watch saw go gravely wrong is over at the end."""
     name, expected = "anomalies", "no unresolved anomaly of severity high or blocker"
-    if check_exit(seen).status is not CheckStatus.PASSED:
+    if check_exit(seen).status is CheckStatus.FAILED:
         return not_applicable(name, "the run did not end well; see exit")
     noted = anomalies_of(seen)
     grave = [anomaly for anomaly in noted if anomaly.is_grave]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from harness.judge.anomalies import check_anomalies
 from harness.judge.checks_command import check_command, check_framework
 from harness.judge.checks_dataset import check_kept, check_readable, check_rows, no_dataset
 from harness.judge.checks_environment import check_commit, check_environment, check_gpu
@@ -82,6 +83,7 @@ GATES: tuple[GateSpec, ...] = (
             check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
             check_parameters_finite, check_topology, check_overrides, check_early_stopping, check_restarts,
+            check_anomalies,
         )),
     GateSpec(
         name="sample_coherence", events=("attempt-started", "samples"), not_needed=not_rollout,

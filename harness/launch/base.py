@@ -50,6 +50,10 @@ class Watched(Protocol):
         """Living processes of the run on this machine."""
         ...
 
+    def leave_out(self, pid: int) -> None:
+        """A helper of the harness that is none of the run's processes."""
+        ...
+
     def read_output(self, timeout_s: float) -> bytes:
         """What the job printed since the last call, waiting up to `timeout_s` for the first byte; b"" for nothing."""
         ...

@@ -127,6 +127,10 @@ class LocalLauncher:
         """Living descendants, which is every process of the run while this process adopts orphans."""
         return {process.pid for process in processes.descendants(os.getpid())} - self.exclude
 
+    def leave_out(self, pid: int) -> None:
+        """A helper process of the supervisor that is no part of the job."""
+        self.exclude |= {pid}
+
     def pids(self) -> set[int]:
         """Every living process of the run by descent or by its marker; reads the environment of every process."""
         return (self.family() | processes.marked_pids(self.token)) - self.exclude

@@ -20,7 +20,7 @@ from harness.metrics.csv import CsvReader
 from harness.metrics.discovery import Candidate, Found, kind_of, walk
 from harness.metrics.jsonl import JsonlReader
 from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader, is_database, metrics_directory
-from harness.metrics.model import Part, RestartMarker, SourceProblem
+from harness.metrics.model import EventColumns, Part, RestartMarker, SourceProblem
 from harness.metrics.naming import RunNames, phase_rule
 from harness.metrics.output import Output, PrintedProgress
 from harness.metrics.ownership import Ownership
@@ -73,6 +73,8 @@ class MetricCollector:
         """Attempt that newly found files belong to; the owner raises it at a restart."""
         self.problems: list[SourceProblem] = []
         """What is wrong with roots, not with a file."""
+        self.listener: Callable[[Tracked, EventColumns], None] = lambda tracked, columns: None
+        """Told of every batch of fresh events, once it is stored."""
         self._latest: dict[tuple[str, str], Latest] | None = None
         self._reads = 0
         self._roots: list[Path] = []
@@ -320,6 +322,7 @@ class MetricCollector:
                     self._reads += 1
                     self._latest = None
                     tracked.note(part, self._reads)
+                    self.listener(tracked, part)
         if not tracked.sources and tracked.reader.bytes_read:
             self._register(tracked)
         return count

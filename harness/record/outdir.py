@@ -25,12 +25,13 @@ FAILURE_REPORT = "check-failed-run.json"
 PROGRESS = "progress.log"
 PROBE_DIR = "probe"
 METRICS_DIR = "metric-events"
+STACKS = "stall-stacks.txt"
 ATTEMPTS = "attempts"
 LEASE = ".lease"
 
 _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
-    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, WATCH_REPORT, FAILURE_REPORT,
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, WATCH_REPORT, FAILURE_REPORT,
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
 

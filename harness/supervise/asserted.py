@@ -57,6 +57,9 @@ class NothingLeft:
         """None."""
         return set()
 
+    def leave_out(self, pid: int) -> None:
+        """Nothing to leave it out of."""
+
     def read_output(self, timeout_s: float) -> bytes:
         """None."""
         return b""

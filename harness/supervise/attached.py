@@ -52,6 +52,9 @@ class AttachedJob:
         """Living processes of the run on this machine, none where none is known."""
         return self.process.family() if self.process is not None else set()
 
+    def leave_out(self, pid: int) -> None:
+        """A helper is a child of the watch, never of the job."""
+
     def read_output(self, timeout_s: float) -> bytes:
         """What the source has now; never waits."""
         return self.source.read(READ_BYTES) if self.source is not None else b""
@@ -166,6 +169,8 @@ class AttachedSupervisor:
             taken = collection.take_output()
             points = collection.poll()
             self._note(job)
+            for news in collection.check_anomalies():
+                self.progress.say(news)
             if taken or points:
                 self._wrote_at = time.time()
             current = not taken and (job.source is None or job.source.is_current)

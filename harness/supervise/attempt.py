@@ -117,9 +117,13 @@ class Attempt:
             self._deaf_until = now + OUTPUT_PAUSE_S
 
     def _look(self) -> None:
-        """Metrics, early stopping, and the progress line when it is due."""
+        """Metrics, anomalies, early stopping, and the progress line when it is due."""
         run, began = self.run, time.monotonic()
         run.collection.poll()
+        for news in run.collection.check_anomalies():
+            run.progress.say(news)
+        if run.collection.anomalies.stop is not None:
+            run.stopping.ask("stop-on")
         if (line := run.collection.early_stop.check()) is not None:
             run.progress.say(line)
             run.stopping.ask("early-stop")

@@ -27,6 +27,7 @@ from harness.record import outdir
 from harness.record.journal import Journal
 from harness.record.merge import PRINTED
 from harness.record.store import MetricStore
+from harness.supervise.anomalies import AnomalyWatch
 from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
 from harness.supervise.output import read_output
@@ -81,6 +82,9 @@ class Collection:
         if plan.facts.reads_output and is_launch:
             self.metrics.add_output(out_dir / outdir.TRAIN_LOG)
         self.early_stop = EarlyStopWatch(plan.spec, plan.facts, self.metrics, self.store)
+        self.anomalies = AnomalyWatch(plan.spec, plan.facts, journal=journal, launcher=launcher,
+                                      redactor=plan.redactor, phase_of=self.store.phase_of)
+        self.metrics.listener = self.anomalies.points
         self.usage = UsageMeter(launcher.family, plan.environment)
         self._launched_at = 0.0
         self._losses: set[str] = set()
@@ -112,6 +116,7 @@ class Collection:
     def launched(self, moment: float) -> None:
         """The job was started; `moment` in seconds since the epoch. The first launch is the run's."""
         self._launched_at = self._launched_at or moment
+        self.anomalies.launched(moment)
         self.usage.look()
 
     def next_attempt(self, number: int) -> None:
@@ -136,6 +141,7 @@ class Collection:
         taken = 0
         while data := self.launcher.read_output(wait_s):
             self.log.feed(data)
+            self.anomalies.output(data)
             taken += len(data)
             wait_s = 0.0
             if taken >= OUTPUT_BURST_BYTES:
@@ -169,6 +175,11 @@ class Collection:
         if newest is None:
             return 0
         return newest.step + (1 if self.plan.facts.step_base == 0 and newest.kind != PRINTED else 0)
+
+    def check_anomalies(self) -> list[str]:
+        """Once a poll: what went wrong or is over, to be announced."""
+        target = self.plan.spec.max_steps or self.plan.facts.target_steps
+        return self.anomalies.check(self.completed_steps(), target)
 
     def completed_epochs(self) -> float:
         """Epochs by the newest point of a tag `epoch`, 0 while there is none."""
@@ -216,6 +227,7 @@ class Collection:
             sources = self.metrics.sources(final=True)
         out_dir = self.plan.spec.out_dir
         told = self._read_outputs(sources)
+        self.anomalies.finish(() if self.log.received else self.outputs)
         self.journal.write("sources", sources=[
             {**source.to_json(), "path": outdir.relative(out_dir, source.path)} for source in sources],
             problems=[problem.message for problem in self.metrics.problems])

@@ -29,6 +29,8 @@ USAGE_ERROR = 4
         (("--train-cmd", "x", "--hp", "lr"), "--hp lr: give KEY=VALUE"),
         (("--train-cmd", "x", "--hp-flag", "lr=--lr"), "--hp-flag lr=--lr"),
         (("--train-cmd", "x", "-o", "real_step_cap=nobody"), "--cap nobody"),
+        (("--train-cmd", "x", "--stop-on", "bad-luck"), "--stop-on bad-luck: not one of nan-inf, oom, divergence"),
+        (("--train-cmd", "x", "-o", "real_step_stop_on=oom\nluck"), "--stop-on luck: not one of nan-inf"),
         (("--train-cmd", "x", "-o", "real_step_max_steps=many"), "real_step_max_steps"),
     ],
 )

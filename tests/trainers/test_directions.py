@@ -158,6 +158,7 @@ BROKEN = (
     Case(mode="nan-in-archive", reason="weights-not-finite"),
     Case(mode="saves-objects", reason="reload-refused", decision="CONDITIONAL"),
     Case(mode="plain", reason="early-stop-metric-missing", spec={"early_stop_metric": "eval_f1"}),
+    Case(mode="save-fails", reason="unresolved-anomaly", decision="CONDITIONAL"),
     Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
     Case(mode="nan-at-the-end", reason="weights-not-finite", saves=False),
     Case(mode="stops-before-the-log", reason="target-unproven", saves=False),

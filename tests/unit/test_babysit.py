@@ -130,14 +130,18 @@ def test_run_that_reached_its_target_outlived_some(
 
 
 @pytest.mark.parametrize(
-    ("status", "seconds", "over"), [("whole", 1, True), ("damaged", 1, False), ("whole", -1, False)])
-def test_failed_save_is_over_with_a_later_checkpoint(status: str, seconds: int, over: bool, tmp_path: Path) -> None:
-    """A whole one that was written after the failure."""
+    ("step", "status", "seconds", "over"),
+    [(2, "whole", 1, True), (10, "damaged", 1, False), (10, "whole", -1, True), (2, "whole", -1, False),
+     (10, "whole", -3, False)])
+def test_failed_save_is_over_with_a_later_checkpoint(
+    step: int, status: str, seconds: int, over: bool, tmp_path: Path
+) -> None:
+    """A whole one that was written after the failure, by clocks that may differ where it is of that step."""
     made = RunDir().write(tmp_path)
     anomaly(made, type="checkpoint-failure")
     entries, _ = read_journal(made / "journal.jsonl")
     journaled(made, "checkpoints", facts={"checkpoints": [
-        {"path": "saved/step_10", "step": 10, "status": status, "written_at": entries[-1]["time"] + seconds}]})
+        {"path": "saved/there", "step": step, "status": status, "written_at": entries[-1]["time"] + seconds}]})
     write_report(made)
     assert written(made)["evidence"]["anomalies"][0]["recovered"] is over
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from harness.record.pages import render_schemas, render_vocabulary
 from harness.record.reasons import REASONS, Reason
+from harness.record.vocabulary import AnomalyType
+from harness.watch.anomalies import page
 
 REFERENCES = Path(__file__).parents[2] / "references"
 
@@ -24,3 +26,13 @@ def test_every_reason_is_documented_with_its_remedy() -> None:
     """No reason code without a meaning and a remedy."""
     assert set(REASONS) == set(Reason)
     assert all(spec.meaning and spec.remedy for spec in REASONS.values())
+
+
+def test_anomalies_page_is_what_the_detectors_say() -> None:
+    """references/anomalies.md is current (`python -m harness.watch.anomalies.page references` renews it)."""
+    assert (REFERENCES / "anomalies.md").read_text(encoding="utf-8") == page.render()
+
+
+def test_every_anomaly_has_a_rule() -> None:
+    """Each type of the vocabulary stands on the page."""
+    assert {rule.type for rule in page.RULES} == set(AnomalyType)

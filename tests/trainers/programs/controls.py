@@ -17,6 +17,8 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | inf-last-grad | no | the gradient norm is inf at the last step, losses and weights are finite |
 | nan-weights | no | the last checkpoint holds NaN, everything logged is finite |
 | nan-logged-loss | no | NaN is logged as the loss of one middle step; gradient norms and weights are finite |
+| nan-forever | no | the logged loss is NaN from the middle on |
+| save-fails | no | the last checkpoint cannot be written: the error is printed, the exit code is 0 |
 | metrics-stop-early | no | trains and saves to the end, logs the first half only |
 | saves-the-start | no | trains, and every checkpoint holds the weights of the start |
 | saves-nothing | no | trains, and saves nothing although a directory was given |
@@ -51,6 +53,11 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | plain | yes | trains |
 | restarted | yes | loses its connection after step 13; launched again it goes on from its checkpoint at step 10 |
 | restarted-anew | yes | loses its connection after step 13; launched again it begins anew |
+| save-fails-once | yes | the last checkpoint cannot be written at first |
+| pauses | yes | prints heartbeats for --pause-s seconds between two steps half way |
+| oom-recovered | yes | runs out of memory half way, prints the traceback and goes on with a smaller batch |
+| exploding-grad | yes | the gradient norm grows threefold a step for eight steps, and comes back |
+| slows-down | yes | steps take ten times as long from the middle on |
 | overfits | yes | trains; eval/loss, every 5 steps, falls until step 20 and rises from there |
 | log-every-10 | yes | logs steps 10 and 20 of 25 |
 | resumed-at-1000 | yes | steps 1001 to 1025, with a start checkpoint step_001000 |
@@ -382,6 +389,25 @@ class NanLoggedLoss(_Training):
         super().record(step, math.nan if step == self.middle_step else loss, lr, grad_norm)
 
 
+class NanForever(_Training):
+    def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
+        super().record(step, math.nan if step >= self.middle_step else loss, lr, grad_norm)
+
+
+class SaveFails(_Training):
+    retries = False
+
+    def save(self, step: int) -> None:
+        if step == self.last_step:
+            try:
+                self.torch.save(self.weights(step), "/dev/full")
+            except Exception:
+                traceback.print_exc()
+            time.sleep(0.1)
+        if step != self.last_step or self.retries:
+            super().save(step)
+
+
 class NanGradNorm(_Training):
     def change_gradients(self, step: int) -> None:
         if step == self.middle_step:
@@ -616,6 +642,50 @@ class Restarted(_Restarted):
 class RestartedAnew(_Restarted):
     healthy = True
     resumed_at = 0
+class SaveFailsOnce(SaveFails):
+    healthy = True
+    retries = True
+
+
+class Pauses(_Training):
+    healthy = True
+
+    def before_step(self, step: int) -> None:
+        if step == self.middle_step:
+            for index in range(math.ceil(self.args.pause_s / 0.1)):
+                print(f"heartbeat {index}", flush=True)
+                time.sleep(0.1)
+
+
+class OomRecovered(_Training):
+    healthy = True
+
+    def before_step(self, step: int) -> None:
+        if step == self.middle_step:
+            try:
+                raise self.torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            except RuntimeError:
+                traceback.print_exc()
+            print("per-device batch size is now 32", flush=True)
+            self.inputs, self.targets = self.inputs[:32], self.targets[:32]
+            time.sleep(0.3)
+
+
+class ExplodingGrad(_Training):
+    healthy = True
+
+    def grad_norm(self) -> float:
+        self.counted = getattr(self, "counted", 0) + 1
+        since = self.counted - self.middle_step
+        return super().grad_norm() * (3.0**since if 0 < since <= 8 else 1.0)
+
+
+class SlowsDown(_Training):
+    healthy = True
+
+    def before_step(self, step: int) -> None:
+        if step > self.middle_step:
+            time.sleep(9 * self.args.step_delay_s)
 
 
 class Overfits(_Training):
@@ -823,6 +893,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--old-events", type=Path, help="event file that old-events-copied copies")
     parser.add_argument("--ignore-term", action="store_true", help="ignore SIGTERM")
     parser.add_argument("--step-delay-s", type=float, default=0.0, help="pause after every step")
+    parser.add_argument("--pause-s", type=float, default=0.0, help="how long `pauses` makes no step")
     parser.add_argument("--forever-s", type=float, default=300.0, help="end of what would go on without end")
     args = parser.parse_args(argv)
     if args.max_steps is not None and args.max_steps <= MODES[args.mode].start_step:
