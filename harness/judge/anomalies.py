@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.judge.checks_evidence import check_grad_norm_finite, check_loss_finite
 from harness.judge.checks_progress import check_exit
 from harness.judge.model import Check, not_applicable, passed, unproven
 from harness.judge.observe import Observation
@@ -126,7 +127,9 @@ def check_anomalies(seen: Observation) -> Check:
     if check_exit(seen).status is CheckStatus.FAILED:
         return not_applicable(name, "the run did not end well; see exit")
     noted = anomalies_of(seen)
-    grave = [anomaly for anomaly in noted if anomaly.is_grave]
+    is_said = any(check(seen).status is CheckStatus.FAILED for check in (check_loss_finite, check_grad_norm_finite))
+    grave = [anomaly for anomaly in noted
+             if anomaly.is_grave and not (is_said and anomaly.type is AnomalyType.NAN_INF)]
     if grave:
         first = grave[0]
         at = f" at step {first.step}" if first.step is not None else ""
