@@ -39,7 +39,15 @@ def argument_table(command: TrainingCommand, workdir: Path, module: str = "") ->
     python = interpreter_path(command, workdir, os.environ)
     if python is None:
         return FlagTable()
-    installed = Installed(python=python, command=command, workdir=workdir)
+    try:
+        return _read_table(Installed(python=python, command=command, workdir=workdir), module)
+    except RecursionError:
+        # An expression nested thousands of times: the program's own --help may still tell.
+        return FlagTable()
+
+
+def _read_table(installed: Installed, module: str) -> FlagTable:
+    command, workdir = installed.command, installed.workdir
     sources = [installed.source(module)] if module else list(project_sources(command, workdir))
     known = [source for source in sources if source is not None]
     if not reads_the_line(known):
@@ -148,6 +156,8 @@ class _Reader:
     def _module(self, node: ast.ImportFrom, path: Path) -> Source | None:
         if not node.level:
             return self._installed.source(node.module or "")
+        if node.level > len(path.parents):
+            return None
         base = path.parents[node.level - 1]
         return _read(base.joinpath(*(node.module or "").split("."))) if node.module else _read(base)
 

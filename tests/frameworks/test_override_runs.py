@@ -1,7 +1,7 @@
 """Overrides on real programs of every framework: each is placed by the harness as a user asks for it, and the value
 that the trainer used stands beside it in the evidence. Those that a program ignores, or cuts short, are found.
 
-Needs an environment made from constraints/trainers.txt; about 80 seconds in all.
+Needs an environment made from constraints/trainers.txt; about two minutes in all.
 """
 
 from __future__ import annotations

@@ -141,6 +141,7 @@ def test_fields_of_installed_classes_are_flags(project: Path, source: str, expec
         HEAD + "import argparse\np = HfArgumentParser(TrainingArguments)\n"
         "o = argparse.ArgumentParser().parse_args()\np.parse_yaml_file(o.x)",
         HEAD + "TrainingArguments(output_dir='x')",
+        "from elsewhere import parser\nparser.parse_args_into_dataclasses(return_remaining_strings=True)",
         HEAD + "HfArgumentParser(classes()).parse_args_into_dataclasses()",
         "from nowhere import TrainingArguments, HfArgumentParser\n"
         "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()",

@@ -85,7 +85,9 @@ def hands_on_the_rest(sources: Sequence[Source]) -> bool:
 def accepted(per_call: Sequence[Sequence[Flag]], *, any_of: bool) -> list[Flag]:
     """The flags that the command line may hold: those of every parser, or of any where each leaves the rest."""
     names = [{flag.names[0] for flag in flags} for flags in per_call]
-    common = set.union(*names) if any_of else set.intersection(*names) if names else set()
+    if not names:
+        return []
+    common = set.union(*names) if any_of else set.intersection(*names)
     kept = {flag.names[0]: flag for flags in per_call for flag in flags if flag.names[0] in common}
     return list(kept.values())
 
@@ -145,11 +147,7 @@ def _field(statement: ast.AnnAssign, name: str, path: Path) -> Flag | None:
         named = keywords(default)
         if constant(named.get("init")) is False:
             return None
-        metadata = named.get("metadata")
-        given = dict(zip(map(constant, metadata.keys), metadata.values, strict=True)) if isinstance(
-            metadata, ast.Dict
-        ) else {}
-        aliases = constant(given.get("aliases", named.get("aliases")))
+        aliases = constant(_metadata(named.get("metadata")).get("aliases", named.get("aliases")))
         default = named.get("default")
     value = constant(default)
     other = (aliases,) if isinstance(aliases, str) else aliases if isinstance(aliases, (list, tuple)) else ()
@@ -162,6 +160,11 @@ def _field(statement: ast.AnnAssign, name: str, path: Path) -> Flag | None:
         default=None if value is None else str(value),
         place=f"{path.name}:{statement.lineno}",
     )
+
+
+def _metadata(node: ast.expr | None) -> dict[str, ast.expr]:
+    pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+    return {name: value for key, value in pairs if isinstance(name := constant(key), str)}
 
 
 def annotation_kind(node: ast.expr | None) -> tuple[str | None, str, tuple[str, ...]]:
