@@ -101,6 +101,10 @@ class CounterSeen:
     is_final: bool = False
     """Whether it is the trainer's last word, and not a checkpoint's copy of an earlier one."""
     source: str = ""
+    patience: int | None = None
+    """Of the trainer's own early stopping, in evaluations; None without one."""
+    waited: int | None = None
+    """Evaluations without an improvement that it had seen by then."""
 
     @property
     def executed(self) -> int:
@@ -293,7 +297,8 @@ def _counter(record: RunRecord) -> CounterSeen | None:
             found.append(CounterSeen(
                 step=counter["step"], resumed_at=counter.get("resumed_at") or 0, planned=counter.get("planned"),
                 epoch=counter.get("epoch"), planned_epochs=counter.get("planned_epochs"),
-                is_final=bool(counter.get("is_final")), source=str(source.get("path") or "")))
+                is_final=bool(counter.get("is_final")), patience=counter.get("patience"), waited=counter.get("waited"),
+                source=str(source.get("path") or "")))
     return max(found, key=lambda one: (one.step, one.is_final), default=None)
 
 

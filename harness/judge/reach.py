@@ -9,7 +9,9 @@ from __future__ import annotations
 from harness.judge.epochs import epoch_rows, epochs_completed, target_epoch
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
+from harness.judge.own_stop import trainer_stop
 from harness.record.reasons import Reason
+from harness.record.vocabulary import CheckStatus
 
 MIN_UPDATES, MAX_ACCUMULATION = 5, 256
 """Fewer updates than this do not tell an accumulation factor from chance; no trainer accumulates over more steps."""
@@ -101,7 +103,15 @@ def _saved(seen: Observation) -> int | None:
 
 
 def check_target_step(seen: Observation) -> Check:
-    """The target was reached: completed steps in the trainer's base, or epochs, where those are the limit."""
+    """The target was reached, or the trainer's own early stopping ended the run before it."""
+    check, stop = _reached(seen), trainer_stop(seen)
+    if stop is None or check.status is CheckStatus.PASSED:
+        return check
+    return passed(check.name, "the step of the trainer's own early stopping", steps_text(seen), stop.trace)
+
+
+def _reached(seen: Observation) -> Check:
+    """Completed steps in the trainer's base, or epochs, where those are the limit."""
     name = "target_step"
     if was_stopped(seen) == "early-stop":
         return passed(name, "the step of the early stop", steps_text(seen), "stopped early, as asked for")
@@ -222,5 +232,5 @@ def is_target_met(seen: Observation) -> bool | None:
     if seen.target is None:
         epochs, done = seen.facts.target_epochs if seen.facts else None, epochs_completed(seen)
         return None if epochs is None or done is None else done >= epochs
-    status = check_target_step(seen).status.value
+    status = _reached(seen).status.value
     return {"passed": True, "failed": False}.get(status)

@@ -28,6 +28,7 @@ from harness.judge.fields import (
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
+from harness.judge.own_stop import trainer_stop
 from harness.judge.restarts import attempts_json, restart_findings
 from harness.judge.saved import saved_checkpoints
 from harness.judge.topology import topology
@@ -72,7 +73,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "findings": _findings(record, verdict, seen),
         "train_cmd": _executed(record),
         "hyperparameters": _hyperparameters(record),
-        "early_stopping": _early_stopping(record, verdict),
+        "early_stopping": _early_stopping(record, verdict, seen),
         "terminal_state": verdict.terminal_state.value,
         "total_steps": completed,
         "total_epochs": epochs,
@@ -184,9 +185,13 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
     }
 
 
-def _early_stopping(record: RunRecord, verdict: Verdict) -> dict[str, Any]:
+def _early_stopping(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
     """Triggered only where the stop took effect: a run that ended by itself in that moment was not stopped early."""
     metric, facts = record.spec.early_stop_metric, record.last("early-stopping") or {}
+    own = trainer_stop(seen) if verdict.stopped_by == "trainer" else None
+    if own is not None:
+        return {"enabled": True, "metric": own.metric, "patience": own.patience, "triggered": True,
+                "triggered_at_step": own.step if own.step is not None else completed_steps(seen)}
     triggered = verdict.terminal_state is TerminalState.EARLY_STOPPED
     return {"enabled": metric is not None, "metric": metric,
             "patience": record.spec.early_stop_patience if metric is not None else None, "triggered": triggered,

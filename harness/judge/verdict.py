@@ -9,7 +9,8 @@ from harness.judge.checks_progress import OWN_STOP_CODES, OWN_STOP_SIGNALS, chec
 from harness.judge.gates import GateSpec, judge_gates
 from harness.judge.model import Gate, ReasonGiven, Verdict
 from harness.judge.observe import Observation, observe, was_stopped
-from harness.judge.reach import check_target_step
+from harness.judge.own_stop import trainer_stop
+from harness.judge.reach import check_target_step, is_target_met
 from harness.judge.restarts import was_restarted
 from harness.record.merge import PRINTED
 from harness.record.reasons import REASONS, Reason
@@ -42,7 +43,7 @@ def judge(
 
 
 def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
-    """How the run ended, and what of the harness ended it."""
+    """How the run ended, and what ended it: of the harness, or "trainer" for the trainer's own early stopping."""
     record = seen.record
     ended = record.last_end()
     if ended is None:
@@ -60,6 +61,8 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     if is_exit_asserted(seen):
         short = check_target_step(seen).status is CheckStatus.FAILED
         return asserted_state(seen, exit_failed=not succeeded, target_failed=short), stop
+    if succeeded and trainer_stop(seen) is not None and is_target_met(seen) is not True:
+        return TerminalState.EARLY_STOPPED, "trainer"
     return (TerminalState.SUCCEEDED if succeeded else TerminalState.FAILED), stop
 
 

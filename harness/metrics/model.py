@@ -37,6 +37,10 @@ class Counter:
     planned_epochs: float | None
     is_final: bool
     """Whether the file is the trainer's last word, and not a checkpoint's copy."""
+    patience: int | None = None
+    """Of the trainer's own early stopping, in evaluations; None without one."""
+    waited: int | None = None
+    """Evaluations without an improvement that it has seen by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,9 @@ class State:
     planned_epochs: float | None
     rows: tuple[str, ...]
     """log_history, each row as canonical text."""
+    patience: int | None = None
+    """Of its EarlyStoppingCallback, None without one; the next is what it has waited, both in evaluations."""
+    waited: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,8 @@ class TrainerStateReader:
             planned=state.planned,
             epoch=state.epoch,
             planned_epochs=state.planned_epochs,
+            patience=state.patience,
+            waited=state.waited,
             is_final=not self.path.parent.name.startswith(_CHECKPOINT_PREFIX),
         )
 
@@ -193,13 +198,31 @@ def read_state(path: Path) -> State | SourceProblem:
             code="not-parsable", path=path, offset=None, message="without global_step and log_history"
         )
     planned = _whole(document.get("max_steps"))
+    patience, waited = _early_stopping(document.get("stateful_callbacks"))
     return State(
         step=step,
         planned=planned if planned is not None and planned > 0 else None,
         epoch=_real(document.get("epoch")),
         planned_epochs=_real(document.get("num_train_epochs")),
         rows=tuple(json.dumps(row, sort_keys=True) for row in history if isinstance(row, dict)),
+        patience=patience,
+        waited=waited,
     )
+
+
+def _early_stopping(callbacks: object) -> tuple[int | None, int | None]:
+    """(early_stopping_patience, early_stopping_patience_counter) of the callback, as Transformers' `state()` gives
+    them; (None, None) without one."""
+    told = callbacks.get("EarlyStoppingCallback") if isinstance(callbacks, dict) else None
+    every = told if isinstance(told, list) else [told]
+    for one in every:
+        given, kept = (one.get("args"), one.get("attributes")) if isinstance(one, dict) else (None, None)
+        if isinstance(given, dict) and isinstance(kept, dict):
+            patience = _whole(given.get("early_stopping_patience"))
+            waited = _whole(kept.get("early_stopping_patience_counter"))
+            if patience is not None and patience > 0 and waited is not None:
+                return patience, waited
+    return None, None
 
 
 def is_summary(row: Mapping[str, Any]) -> bool:

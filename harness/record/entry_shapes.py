@@ -14,7 +14,8 @@ TEXT = str
 PROBLEMS = [(str, dict)]
 SOURCE = {
     "path!": TEXT, "kind": TEXT, "sha256": TEXT, "first_offset": int, "bytes_read": int, "points": int,
-    "stale_points": int, "foreign_points": int, "problems": PROBLEMS, "counter": dict,
+    "stale_points": int, "foreign_points": int, "problems": PROBLEMS,
+    "counter": {"patience": int, "waited": int},
     "step_unit": TEXT,
 }
 CHECKPOINT = {
@@ -61,6 +62,7 @@ SHAPES: Mapping[str, Any] = {
     "launch-failed": {"message": TEXT},
     "stragglers": {"processes": [dict]},
     "sources": {"sources": [SOURCE], "problems": PROBLEMS},
+    "trainer-stop": {"framework!": TEXT, "line!": TEXT, "metric": TEXT, "patience": int},
     "log-end": {
         "exception": TEXT, "bytes": int, "lost_bytes": int, "announced_total": int,
         "ending": {"kind!": TEXT, "line!": TEXT},

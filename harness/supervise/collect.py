@@ -260,6 +260,8 @@ class Collection:
 
     def _end_log(self, **told: Any) -> None:
         self.log.close()
+        if self.log.stop_trace.found is not None:
+            self.journal.write("trainer-stop", **self.log.stop_trace.found)
         self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
                            bytes=self.log.received, lost_bytes=self.log.lost, **told)
 

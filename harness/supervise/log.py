@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from harness.record.redaction import StreamRedactor
+from harness.supervise.stop_trace import StopTrace
 
 TAIL_BYTES = 64 << 10
 _EXCEPTION = re.compile(rb"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)[\w.]*(?::.*)?)$", re.M)
@@ -24,12 +25,14 @@ class LogWriter:
         """Bytes that the job printed."""
         self.lost = 0
         """Bytes that could not be written."""
+        self.stop_trace = StopTrace()
         self._stream = stream
         self._handle: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def feed(self, data: bytes) -> None:
         """Output of the job."""
         self.received += len(data)
+        self.stop_trace.feed(data)
         self._write(self._stream.feed(data))
 
     def _write(self, data: bytes) -> None:
@@ -44,6 +47,7 @@ class LogWriter:
     def close(self) -> None:
         """Write what was held back; idempotent."""
         if self._handle is not None:
+            self.stop_trace.end()
             self._write(self._stream.flush())
             os.close(self._handle)
             self._handle = None

@@ -394,3 +394,54 @@ def test_same_directory_can_be_used_again(judge_run: Judge, tmp_path_factory: py
     command = script("hf_trainer.py", arguments)
     runs = [judge_run(command, "--no-observability", workdir=directory) for _ in range(2)]
     assert [(run.decision, run.report["evidence"]["observed"]["updates_executed"]) for run in runs] == [("GO", 10)] * 2
+
+
+OWN_STOPS = {
+    "hf": script(
+        "hf_trainer.py",
+        "--output_dir out --max_steps 400 --use_cpu True --stop_patience 3 --eval_strategy steps --eval_steps 5 "
+        "--save_strategy steps --save_steps 5 --save_total_limit 2 --load_best_model_at_end True "
+        "--metric_for_best_model eval_loss --learning_rate 1e-2 --logging_steps 1",
+    ),
+    "lightning": script("lightning_script.py", "--max_epochs 400 --lr 0.1 --stop_patience 3"),
+    "keras": script("keras_fit.py", "--epochs 400 --lr 0.1 --stop-patience 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN_STOPS)
+def test_trainers_own_early_stopping_is_go(name: str, judge_run: Judge) -> None:
+    """A job that overfits is ended by its own callback: EARLY_STOPPED by the trainer, the target is not demanded."""
+    run = judge_run(OWN_STOPS[name])
+    stopping = run.report["early_stopping"]
+    assert (run.decision, run.report["terminal_state"]) == ("GO", "EARLY_STOPPED"), run.output
+    assert run.report["evidence"]["command"]["stopped_by"] == "trainer"
+    assert (stopping["enabled"], stopping["triggered"]) == (True, True)
+    assert 0 < stopping["triggered_at_step"] < 4000
+    assert run.check("target_step")["status"] == "passed"
+    if name != "keras":
+        assert stopping["patience"] == 3
+
+
+@pytest.mark.parametrize("name", OWN_STOPS)
+def test_early_stopping_by_the_harness_ends_an_overfitting_job(name: str, judge_run: Judge) -> None:
+    """The trainers' own patience is far away; the harness's is used up: SIGTERM, EARLY_STOPPED, and when."""
+    command = OWN_STOPS[name].replace("patience 3", "patience 90").replace(" 400", " 100000")
+    metric = "val_loss" if name != "hf" else "eval_loss"
+    run = judge_run(command, "--early-stop-metric", metric, "--early-stop-patience", "3")
+    stopping = run.report["early_stopping"]
+    assert run.report["terminal_state"] == "EARLY_STOPPED", run.output
+    assert run.report["evidence"]["command"]["stopped_by"] == "early-stop"
+    assert (stopping["metric"], stopping["patience"], stopping["triggered"]) == (metric, 3, True)
+    assert f"{metric} did not improve for 3 evals" in run.output
+
+
+def test_early_stopping_by_the_harness_ends_a_trl_job(judge_run: Judge) -> None:
+    """SFT that evaluates on what it does not train on: SIGTERM once the patience is used up."""
+    command = script(
+        "trl_sft.py",
+        f"{TRL} --dataset_name sft.jsonl --output_dir out --max_steps 100000 --save_steps 5 --eval_strategy steps "
+        "--eval_steps 5 --learning_rate 1e-2",
+    )  # fmt: skip
+    run = judge_run(command, "--early-stop-metric", "eval_loss", "--early-stop-patience", "3")
+    assert run.report["early_stopping"]["triggered"] is True, run.output
+    assert run.report["terminal_state"] == "EARLY_STOPPED"

@@ -13,16 +13,22 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--stop-patience", type=int, default=0, help="overfit, with an EarlyStopping of this patience")
     options = parser.parse_args()
     keras.utils.set_random_seed(0)
     os.makedirs("keras-out", exist_ok=True)  # noqa: PTH103
     inputs = np.random.randn(64, 8).astype("float32")
     layers = [keras.layers.Input((8,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
+    targets, own = inputs.sum(1, keepdims=True), []
+    if options.stop_patience:
+        targets = np.random.randn(64, 1).astype("float32")
+        own = [keras.callbacks.EarlyStopping(monitor="val_loss", patience=options.stop_patience, verbose=1)]
     model.compile(keras.optimizers.SGD(options.lr), "mse")
     model.fit(
-        inputs, inputs.sum(1, keepdims=True), epochs=options.epochs, batch_size=16, validation_split=0.25, verbose=2,
+        inputs, targets, epochs=options.epochs, batch_size=16, validation_split=0.25, verbose=2,
         callbacks=[
+            *own,
             keras.callbacks.CSVLogger("keras-out/log.csv"),
             keras.callbacks.ModelCheckpoint("keras-out/e{epoch:02d}.keras"),
         ],

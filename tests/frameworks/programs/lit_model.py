@@ -32,14 +32,19 @@ class Regression(L.LightningModule):
 class Sums(L.LightningDataModule):
     """The sum of eight numbers."""
 
-    def __init__(self, batch_size: int = 8):
+    def __init__(self, batch_size: int = 8, is_noise: bool = False):
+        """`is_noise`: targets without a rule, of which what is learnt is wrong for the others."""
         super().__init__()
         self.batch_size = batch_size
         inputs = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
-        self.data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        self.data = self.held_out = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        if is_noise:
+            noise = torch.randn(80, 1, generator=torch.Generator().manual_seed(1))
+            self.data = TensorDataset(inputs[:16], noise[:16])
+            self.held_out = TensorDataset(inputs[16:], noise[16:])
 
     def train_dataloader(self):
         return DataLoader(self.data, batch_size=self.batch_size)
 
     def val_dataloader(self):
-        return DataLoader(self.data, batch_size=self.batch_size)
+        return DataLoader(self.held_out, batch_size=self.batch_size)

@@ -1,0 +1,52 @@
+"""What a trainer prints when its own early stopping ends it, found as the output streams by.
+
+Lightning (callbacks/early_stopping.py, with verbose=True) and Keras (callbacks/early_stopping.py, with verbose=1) say
+so in a line; Transformers writes it into trainer_state.json, which its reader tells.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+LINE_BYTES = 512
+"""No such line is longer; so much is kept from one piece of output to the next."""
+_SIGNS = (b"Signaling Trainer to stop", b": early stopping")
+_LINES = (
+    ("lightning", re.compile(
+        rb"Monitored metric (?P<metric>\S{1,200}) did not improve in the last (?P<patience>\d{1,9}) records\."
+        rb"[^\n]{0,200}Signaling Trainer to stop")),
+    ("lightning", re.compile(
+        rb"Stopping threshold reached: (?P<metric>\S{1,200}) = [^\n]{0,200}Signaling Trainer to stop")),
+    ("keras", re.compile(rb"(?:^|[\n\r\x08])(?:\x1b\[[0-9;]*m)?Epoch \d{1,9}: early stopping(?=[\r\n])")),
+)
+
+
+class StopTrace:
+    """The last such line of one attempt's output."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] | None = None
+        """{framework, line, metric, patience}."""
+        self._carried = b""
+
+    def feed(self, data: bytes) -> None:
+        """Output as it came."""
+        text = self._carried + data
+        self._carried = text[-LINE_BYTES:]
+        if any(sign in text for sign in _SIGNS):
+            self._search(text)
+
+    def end(self) -> None:
+        """Nothing more comes: a last line needs no end."""
+        self.feed(b"\n")
+
+    def _search(self, text: bytes) -> None:
+        for framework, pattern in _LINES:
+            for match in pattern.finditer(text):
+                groups = match.groupdict()
+                self.found = {
+                    "framework": framework, "line": match.group().strip().decode("utf-8", "replace")[:LINE_BYTES],
+                    "metric": groups["metric"].decode("utf-8", "replace") if groups.get("metric") else None,
+                    "patience": int(groups["patience"]) if groups.get("patience") else None,
+                }
