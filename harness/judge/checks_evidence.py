@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.judge.asserted import fresh_as_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import Observation
+from harness.judge.observe import Observation, counts_steps
 from harness.judge.printed import FEWEST, compare_printed
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
 from harness.record.merge import PRINTED
@@ -180,8 +180,7 @@ def check_sources_agree(seen: Observation) -> Check:
 
 
 def _steps_agree(seen: Observation, name: str, expected: str) -> Check:
-    counts_steps = seen.facts is None or seen.facts.step_unit == "step"
-    metrics, saved = seen.steps.completed if counts_steps else None, seen.weights.last_step
+    metrics, saved = seen.steps.completed if counts_steps(seen) else None, seen.weights.last_step
     against_counter = _counter_disagrees(seen, name, expected)
     if against_counter is not None:
         return against_counter
@@ -212,7 +211,7 @@ def _counter_disagrees(seen: Observation, name: str, expected: str) -> Check | N
     A checkpoint's copy of the count may lag: the trainer may have saved its best only.
     """
     counter, metrics = seen.counter, seen.steps.completed
-    if counter is None or metrics is None or (seen.facts is not None and seen.facts.step_unit != "step"):
+    if counter is None or metrics is None or not counts_steps(seen):
         return None
     if _cadence_unknown(seen):
         return None

@@ -185,8 +185,6 @@ def observe(record: RunRecord) -> Observation:
     """Sum up one run."""
     raw = record.fact("command", "facts")
     facts = FrameworkFacts.from_json(raw) if isinstance(raw, dict) else None
-    if facts is not None and _rows_are_numbered(record):
-        facts = replace(facts, step_unit="row")
     every = tuple(record.store.tags()) if record.store else ()
     is_given = bool(record.fact("attempt-started", "asserted"))
     tags = tuple(tag for tag in every if tag.kind != PRINTED or is_given)
@@ -465,7 +463,7 @@ def was_stopped(seen: Observation) -> str | None:
 
 def counts_steps(seen: Observation) -> bool:
     """Whether a metric step is a trainer step: some trainers, and some loops, log once an epoch and count epochs."""
-    return not _counts_epochs(seen.record, seen.facts)
+    return not _counts_epochs(seen.record, seen.facts) and not _rows_are_numbered(seen.record)
 
 
 def _counts_epochs(record: RunRecord, facts: FrameworkFacts | None) -> bool:
@@ -478,7 +476,7 @@ def steps_text(seen: Observation, *probed: int) -> str:
     """Where each source puts the last step."""
     parts = []
     if seen.steps.last is not None:
-        unit = f"{seen.facts.step_unit} " if seen.facts is not None and not counts_steps(seen) else ""
+        unit = "row " if _rows_are_numbered(seen.record) else "" if counts_steps(seen) else "epoch "
         lone = f" and a lone row at {seen.steps.lone_last}" if seen.steps.lone_last is not None else ""
         parts.append(f"metrics at {unit}{seen.steps.completed}{lone}")
     if seen.counter is not None:
