@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.judge.model import Check, failed, passed, unproven
-from harness.judge.observe import Observation, counts_steps, steps_text
+from harness.judge.observe import Observation, counts_epochs, steps_text
 from harness.record.reasons import Reason
 from harness.record.vocabulary import Phase
 
@@ -32,13 +32,13 @@ def epochs_completed(seen: Observation) -> float | None:
     known: list[float] = []
     if seen.counter is not None and seen.counter.epoch is not None:
         known.append(round(seen.counter.epoch, 3))
-    if not counts_steps(seen) and seen.steps.completed is not None:
+    if counts_epochs(seen) and seen.steps.completed is not None:
         known.append(seen.steps.completed)
     if seen.facts is not None and seen.facts.step_base == 1:
         known += [round(tag.max_finite, 3) for tag in seen.tags
                   if tag.tag in ("epoch", "train/epoch") and tag.fresh_points and tag.max_finite is not None]
     if seen.weights.last_epoch is not None and seen.facts is not None and seen.facts.step_base == 0:
-        known.append(seen.weights.last_epoch + (0 if not counts_steps(seen) else 1))
+        known.append(seen.weights.last_epoch + (0 if counts_epochs(seen) else 1))
     rows = epoch_rows(seen)
     if rows is not None and rows.completed is not None:
         known.append(rows.completed)

@@ -466,6 +466,11 @@ def counts_steps(seen: Observation) -> bool:
     return not _counts_epochs(seen.record, seen.facts) and not _rows_are_numbered(seen.record)
 
 
+def counts_epochs(seen: Observation) -> bool:
+    """Whether a metric step is an epoch."""
+    return _counts_epochs(seen.record, seen.facts)
+
+
 def _counts_epochs(record: RunRecord, facts: FrameworkFacts | None) -> bool:
     sources = [item for item in record.fact("sources", "sources", []) or [] if isinstance(item, dict)]
     units = {item.get("step_unit", "step") for item in sources if item.get("points")}
