@@ -45,6 +45,14 @@ class MetricsError(HarnessError):
         self.offset = offset
 
 
+class HubError(HarnessError):
+    """An asset of ModelScope cannot be had; `code` is hub-unreachable, hub-missing, hub-denied, hub-damaged, ..."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class RecordError(HarnessError):
     """An artifact of the out-dir is missing, unreadable or does not meet its schema."""
 

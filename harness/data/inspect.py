@@ -35,6 +35,7 @@ _CODES = {
     "loader-required": Reason.DATASET_LOADER_REQUIRED,
     "hub-unreachable": Reason.HUB_UNREACHABLE,
     "hub-missing": Reason.HUB_ASSET_MISSING,
+    "hub-denied": Reason.HUB_ASSET_MISSING,
 }
 
 
@@ -64,6 +65,8 @@ class _Seen:
     note: str | None = None
     error: Problem | None = None
     ended: bool = False
+    files: list[str] = field(default_factory=list)
+    """Arrow files that the dataset lies in."""
     lengths: list[tuple[int, int]] = field(default_factory=list)
     """Prompt and completion tokens of each row, where rows are cut at a length."""
 
@@ -133,7 +136,7 @@ def _inspection(named: NamedDataset, inspector: Inspector, raw: _Seen, seen: _Se
         total=seen.total, inspected=len(seen.verdicts), raw=_sample(raw, inspector),
         normalized=_sample(seen, inspector), rows=tuple(seen.verdicts),
         errors=tuple(_with_loader(problem, suggestion) for problem in errors), warnings=tuple(warnings),
-        suggested_loader=suggestion, judged_by="areno" if seen.asked_areno else "rules",
+        suggested_loader=suggestion, files=tuple(seen.files), judged_by="areno" if seen.asked_areno else "rules",
     )
 
 
@@ -162,6 +165,7 @@ def _read(named: NamedDataset, inspector: Inspector, *, mode: str, loader: str |
             _take_row(seen, message, kind)
         elif what == "end":
             seen.total, seen.ended = message.get("total"), True
+            seen.files = [str(file) for file in message.get("files") or ()]
             seen.asked_areno, seen.note = bool(message.get("areno")), message.get("note")
         elif what == "error":
             seen.error = _told(message, inspector, of_loader=loader is not None)

@@ -96,6 +96,8 @@ class Inspection:
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     suggested_loader: str | None = None
+    files: tuple[str, ...] = ()
+    """Arrow files that a dataset from a hub lies in."""
     judged_by: str = "rules"
     """"areno" where the installed AReno itself was asked about every row."""
 

@@ -18,6 +18,8 @@ from harness.spec import RunSpec
 
 ROWS_TOLD = 20
 """Rows that are not ok, in the journal."""
+MODELSCOPE_REVISION = "master"
+"""What AReno asks ModelScope for."""
 NOT_NAMED = "the command names no dataset in a way that can be read before the launch"
 
 
@@ -51,11 +53,14 @@ def _facts(
     named: NamedDataset, inspection: Inspection, workdir: Path, redactor: Redactor
 ) -> dict[str, Any]:
     local = local_path(named.path, workdir) if named.path else None
+    remote = local is None and bool(named.path)
+    if remote and inspection.files:
+        local = Path(inspection.files[0]).parent
     document = inspection.to_json()
     bad = [row.to_json(index) for index, row in inspection.rows if row.verdict is not Verdict.OK]
     return {
         "needed": True, "why": "", "source": redactor.text(named.path) or None,
-        "hub": None if local is not None or not named.path else named.model_hub, "revision": None,
+        "hub": named.model_hub if remote else None, "revision": MODELSCOPE_REVISION if remote else None,
         "local_path": redactor.text(str(local)) if local is not None else None,
         "fingerprint": fingerprint(local) if local is not None else None,
         "rows_seen": inspection.inspected, "rows_total": inspection.total,

@@ -14,12 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from _real_step_files import (  # type: ignore[import-not-found]
+    SUFFIXES,
     Rows,
     Unreadable,
     given,
     numbers_as_numbers,
     picked,
     raw_rows,
+)
+from _real_step_hub import (  # type: ignore[import-not-found]
+    HubProblem,
+    be_quick,
+    load_rows,
+    problem_of,
+    unreachable,
 )
 
 Judge = Callable[[Any], "dict[str, str] | None"]
@@ -55,16 +63,43 @@ def _default_loader(request: dict[str, Any], load_dataset: Any, load_from_disk: 
         return _without_areno
 
     def load(path: str) -> Any:
+        if is_remote(path):
+            return from_hub(path, areno, load_dataset)
         return areno._load_dataset_from_path(
             path, model_hub=request["model_hub"], load_dataset=load_dataset, load_from_disk=load_from_disk)
 
     return load
 
 
-def _without_areno(path: str) -> list[Any]:
-    """Every row of a local path, as far as it can be told without AReno."""
-    if not Path(path).exists():
-        raise Unreadable("reader-missing", f"{path} is no local path, and AReno is not installed in {sys.executable}")
+def is_remote(path: str) -> bool:
+    """Whether AReno takes a path for a reference to a hub."""
+    return not Path(path).exists() and Path(path).suffix.lower() not in SUFFIXES
+
+
+def from_hub(path: str, areno: Any = None, load_dataset: Any = None) -> Any:
+    """A ModelScope dataset, by AReno's own function where it is there. Raises Unreadable."""
+    parts = path.split(":")
+    subset = parts[1] if len(parts) > 1 and parts[1] else None
+    split = parts[2] if len(parts) > 2 and parts[2] else "train"
+    try:
+        if areno is None:
+            return load_rows(parts[0], subset, split)
+        why = unreachable()
+        if why:
+            raise HubProblem("hub-unreachable", why)
+        be_quick()
+        try:
+            return areno._load_remote_dataset_ref(path, model_hub="modelscope", load_dataset=load_dataset)
+        except Exception as error:
+            raise problem_of(error, f"the dataset {path}") from error
+    except HubProblem as problem:
+        raise Unreadable(problem.code, str(problem)) from problem
+
+
+def _without_areno(path: str) -> Any:
+    """Every row, as far as it can be told without AReno."""
+    if is_remote(path):
+        return from_hub(path)
     _, rows = raw_rows(path, sys.maxsize, delimiter=",")
     loaded = [row() for _, row in rows]
     return numbers_as_numbers(loaded) if path.lower().endswith((".csv", ".tsv")) else loaded

@@ -30,23 +30,36 @@ def answer(request: dict[str, Any], write: Write) -> None:
     """Every message but the errors."""
     judge: Judge | None = None
     note: str | None = None
+    files: list[str] = []
     if request["mode"] == "raw":
         total, rows = raw_rows(request["path"], request["limit"])
+    elif request["default"]:
+        total, rows = default_rows(request)
+        judge, note = judge_of(request)
     else:
-        total, rows = default_rows(request) if request["default"] else loaded_rows(request)
+        dataset = loaded(request)
+        total, rows = rows_of(dataset, request["limit"])
+        files = cache_files(dataset)
         judge, note = judge_of(request)
     looked = 0
     for index, get in rows:
         looked += 1
         write(one_row(index, get, judge))
-    write({"kind": "end", "total": total, "inspected": looked, "areno": judge is not None, "note": note})
+    write({"kind": "end", "total": total, "inspected": looked, "areno": judge is not None, "note": note,
+           "files": files})
 
 
-def loaded_rows(request: dict[str, Any]) -> Any:
-    """Rows through the loader; a process that the loader forked ends here."""
+def cache_files(dataset: Any) -> list[str]:
+    """The Arrow files that a Dataset lies in."""
+    files = getattr(dataset, "cache_files", None) or []
+    return [str(item["filename"]) for item in files if isinstance(item, dict) and "filename" in item]
+
+
+def loaded(request: dict[str, Any]) -> Any:
+    """The dataset through the loader; a process that the loader forked ends here."""
     pid = os.getpid()
     try:
-        return rows_of(dataset_of(request), request["limit"])
+        return dataset_of(request)
     finally:
         if os.getpid() != pid:
             os._exit(0)

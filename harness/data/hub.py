@@ -1,0 +1,52 @@
+"""ModelScope assets by its own client, in a child: its import is heavy, and its network may hang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.data.child import Limits, run_child
+from harness.errors import HubError
+
+CLIENT = Path(__file__).parent / "site" / "_real_step_hub.py"
+FETCH_LIMITS = Limits(seconds=4 * 3600.0)
+"""A large model takes its time; a hub that is out of reach is told within seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAsset:
+    """A model or a dataset that lies here now."""
+
+    repository: str
+    local_path: Path
+    revision: str
+    offline: bool
+    """Whether it came from the cache because the hub is out of reach; `note` says why."""
+    note: str = ""
+
+
+def fetch(
+    kind: str, repository: str, *, revision: str | None = None, python: Path, workdir: Path,
+    environ: Mapping[str, str], limits: Limits = FETCH_LIMITS,
+) -> HubAsset:
+    """The snapshot of a "model" or a "dataset". HubError, whose code and words tell what to do.
+
+    A cut download goes on where it ended. Without a network the cache is used; without a cached snapshot the error
+    comes within seconds.
+    """
+    told: list[dict[str, Any]] = []
+    end = run_child(
+        [str(python), str(CLIENT)], {"kind": kind, "repository": repository, "revision": revision}, told.append,
+        cwd=workdir, environ=environ, limits=limits)
+    answer = told[-1] if told else {}
+    if answer.get("kind") == "asset":
+        return HubAsset(
+            repository=repository, local_path=Path(str(answer["local_path"])), revision=str(answer["revision"]),
+            offline=bool(answer["offline"]), note=str(answer.get("note") or ""))
+    if answer.get("kind") == "error":
+        raise HubError(str(answer["message"]), code=str(answer["code"]))
+    last = end.output_tail.splitlines()[-1][:300] if end.output_tail else ""
+    what = f"the {kind} {repository}: {end.problem or 'the client ended without an answer'}"
+    raise HubError(what + (f"; it last printed: {last}" if last else ""), code="hub-failed")
