@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.data.child import Limits, run_child
 from harness.errors import HubError
+from harness.launch.child import Limits, run_child
 
 CLIENT = Path(__file__).parent / "site" / "_real_step_hub.py"
 FETCH_LIMITS = Limits(seconds=4 * 3600.0)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.data.child import Limits
 from harness.data.hub import HubAsset, fetch
 from harness.data.inspect import Inspector, inspect_dataset
 from harness.data.model import Inspection
 from harness.errors import HubError
 from harness.frameworks.dataset import NamedDataset
+from harness.launch.child import Limits
 from harness.record.reasons import Reason
 from tests.services.modelscope_hub import Hub
 
