@@ -186,7 +186,7 @@ def observe(record: RunRecord) -> Observation:
     raw = record.fact("command", "facts")
     facts = FrameworkFacts.from_json(raw) if isinstance(raw, dict) else None
     every = tuple(record.store.tags()) if record.store else ()
-    is_given = bool(record.fact("attempt-started", "asserted"))
+    is_given = _is_others(record)
     tags = tuple(tag for tag in every if tag.kind != PRINTED or is_given)
     printed = tuple(tag for tag in every if tag not in tags and not _NOT_THE_VALUE.search(tag.tag))
     fresh = tuple(tag for tag in tags if tag.fresh_points > 0)
@@ -216,10 +216,15 @@ def observe(record: RunRecord) -> Observation:
     )
 
 
+def _is_others(record: RunRecord) -> bool:
+    """Whether others started the run: often its log is all that there is, and its end is never a proven one."""
+    return bool(record.fact("attempt-started", "asserted")) or record.last("attached") is not None
+
+
 def _rows_are_numbered(record: RunRecord) -> bool:
     """Whether every source that holds points numbers its rows, since nothing told their steps."""
     sources = [one for one in record.fact("sources", "sources", []) or []
-               if one.get("points") and (one.get("kind") != PRINTED or record.fact("attempt-started", "asserted"))]
+               if one.get("points") and (one.get("kind") != PRINTED or _is_others(record))]
     return bool(sources) and all(
         any(isinstance(problem, dict) and problem.get("code") == "steps-unknown"
             for problem in one.get("problems") or []) for one in sources)

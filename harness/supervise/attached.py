@@ -154,6 +154,8 @@ class AttachedSupervisor:
         launched = job.process.create_time if job.process is not None else None
         with Collection(plan, self.journal, job, is_launch=False) as collection:
             collection.outputs[plan.spec.out_dir / outdir.TRAIN_LOG] = 0.0
+            if plan.facts.reads_output:
+                collection.metrics.add_output(plan.spec.out_dir / outdir.TRAIN_LOG)
             self.journal.write(
                 "attempt-started", attempt=1, launched_at=launched, log=outdir.TRAIN_LOG, asserted=launched is None,
                 handle={"kind": self.target.type.value, "pid": job.process.pid if job.process else None})

@@ -248,10 +248,13 @@ class Collection:
         ends = [found for path in self.outputs if (found := ending_of(path, self.plan.redactor)) is not None]
         found = next((one for one in ends if one.is_bad), ends[-1] if ends else None)
         told: dict[str, Any] = {"ending": {"kind": found.kind.value, "line": found.line} if found else None}
-        facts = self.plan.facts
-        if any(source.points for source in sources) or not facts.reads_output:
+        told["announced_total"] = self.metrics.printed.total
+        if any(source.points for source in sources) or not self.plan.facts.reads_output:
             return told
+        followed = {source.path for source in sources}
         for path, written_at in self.outputs.items():
+            if str(path) in followed:
+                continue
             run = path.stem if len(self.outputs) > 1 else ""
             read = read_output(self.store, path, run=run, written_at=written_at, launched_at=self._launched_at)
             sources.append(read.source)

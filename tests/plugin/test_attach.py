@@ -59,10 +59,11 @@ def watch(project: Project, *words: str) -> tuple[int, dict[str, Any], str]:
 
 def test_watched_log_ends_with_its_writer(project: Project, jobs: list[Job]) -> None:
     """Seen from the first byte to the writer's end: the steps, the state, the documents; CONDITIONAL at best."""
-    jobs.append(Job(project.path))
+    jobs.append(Job(project.path, sleep_s=0.4))
     code, answer, shown = watch(project, "others.log", "--out-dir", "out", "--interval", "1")
     assert (answer["decision"], answer["terminal_state"], answer["total_steps"]) == ("CONDITIONAL", "SUCCEEDED", 10)
     assert (code, answer["ok"], answer["target_type"]) == (1, False, "local-log")
+    assert "| loss=" in shown and "Step " in shown
     assert "it is never signalled" in shown and f"PID {jobs[0].process.pid} writes it" in shown
     watched = json.loads((project.path / "out" / "babysit-training.json").read_text())
     assert (watched["target"], watched["run_id"]) == (str(jobs[0].log), answer["run_id"])
