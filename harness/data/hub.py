@@ -36,11 +36,30 @@ def fetch(
     A cut download goes on where it ended. Without a network the cache is used; without a cached snapshot the error
     comes within seconds.
     """
+    asset = _ask(kind, repository, revision, python, workdir, environ, limits, download=True)
+    assert asset is not None
+    return asset
+
+
+def cached_if_unreachable(
+    kind: str, repository: str, *, revision: str | None = None, python: Path, workdir: Path,
+    environ: Mapping[str, str], limits: Limits = FETCH_LIMITS,
+) -> HubAsset | None:
+    """The cached snapshot where the hub is out of reach, None where it answers. HubError as `fetch` has it."""
+    return _ask(kind, repository, revision, python, workdir, environ, limits, download=False)
+
+
+def _ask(
+    kind: str, repository: str, revision: str | None, python: Path, workdir: Path, environ: Mapping[str, str],
+    limits: Limits, *, download: bool,
+) -> HubAsset | None:
     told: list[dict[str, Any]] = []
+    request = {"kind": kind, "repository": repository, "revision": revision, "download": download}
     end = run_child(
-        [str(python), str(CLIENT)], {"kind": kind, "repository": repository, "revision": revision}, told.append,
-        cwd=workdir, environ=environ, limits=limits)
+        [str(python), str(CLIENT)], request, told.append, cwd=workdir, environ=environ, limits=limits)
     answer = told[-1] if told else {}
+    if answer.get("kind") == "asset" and not answer["local_path"]:
+        return None
     if answer.get("kind") == "asset":
         return HubAsset(
             repository=repository, local_path=Path(str(answer["local_path"])), revision=str(answer["revision"]),

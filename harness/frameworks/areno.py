@@ -9,13 +9,14 @@ CUDA, which the torch probe cannot see.
 from __future__ import annotations
 
 import glob
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.command.model import Finding, TrainingCommand
 from harness.frameworks import effective
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
-from harness.frameworks.dataset import NamedDataset
+from harness.frameworks.dataset import NamedDataset, RemoteAsset
 from harness.frameworks.source import Program
 from harness.record.reasons import Reason
 from harness.spec import RunSpec
@@ -35,6 +36,7 @@ LORA_FLAGS = ("--lora-rank", "--lora-adapter-path", "--qlora", "--q4")
 """With any of these a checkpoint holds adapter weights, or weights under other names than the start's."""
 DATASET_SUFFIXES = {".json", ".jsonl", ".parquet", ".csv", ".tsv", ".arrow"}
 """A --dataset-path that ends so is a file for AReno, whether it exists or not."""
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DEFAULT_ALGORITHM = "gspo"
 DEFAULT_SAVE_INTERVAL = 100
 ADVANTAGE_FLOOR = 1e-3
@@ -149,6 +151,17 @@ class ArenoAdapter:
             max_prompt_tokens=_number(command, "--max-prompt-tokens"),
             max_new_tokens=_number(command, "--max-new-tokens"),
         )
+
+    def remote_assets(self, command: TrainingCommand, spec: RunSpec) -> tuple[RemoteAsset, ...]:
+        """Checkpoints and the dataset that AReno would ask ModelScope for; a subset of a dataset is told elsewhere."""
+        if _Invocation.find(command) is None:
+            return ()
+        named = [(flag, "model", command.flag(flag) or "") for flag in CHECKPOINT_FLAGS]
+        named.append(("--dataset-path", "dataset", command.flag("--dataset-path") or ""))
+        return tuple(
+            RemoteAsset(flag=flag, kind=kind, repository=value) for flag, kind, value in named
+            if _REPOSITORY.fullmatch(value) and not (spec.workdir / value).exists()
+            and not (kind == "dataset" and Path(value).suffix.lower() in DATASET_SUFFIXES))
 
     def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
         """Every resolved setting, from areno_run_config.PID.json; a key is the name of the setting."""

@@ -1,4 +1,4 @@
-"""The part of an adapter that knows which dataset a command names."""
+"""The parts of an adapter that know which dataset a command names, and what it takes from a hub."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ class NamedDataset:
     """Tokens at which a trainer cuts rows instead of dropping them; AReno has no such thing."""
     batch_size: int = 1
     """Rows of a batch, where rows are cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteAsset:
+    """Something that a command takes from ModelScope."""
+
+    flag: str
+    kind: str
+    """model or dataset."""
+    repository: str
+    """OWNER/NAME."""
+
+
+@runtime_checkable
+class NamesAssets(Protocol):
+    """An adapter whose command may name models and datasets of a hub."""
+
+    def remote_assets(self, command: TrainingCommand, spec: RunSpec) -> tuple[RemoteAsset, ...]:
+        """All that is no local path."""
+        ...
 
 
 @runtime_checkable

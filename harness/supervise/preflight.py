@@ -24,6 +24,7 @@ from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 from harness.record.secret_finder import named_config_files
 from harness.spec import RunSpec
+from harness.supervise.assets import with_assets
 from harness.supervise.dataset import announced, look_at_dataset
 from harness.supervise.understand import masked_override, understand
 
@@ -64,13 +65,19 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     environ = dict(os.environ)
     try:
         understood = understand(spec, environ, write=True)
+        localised, about_assets = with_assets(understood, spec, environ)
+        if localised != spec:
+            understood = understand(localised, environ, write=True)
     except CommandError as error:
         finding = Finding(code=Reason.COMMAND_REFUSED.value, message=str(error), refuses=True)
         _journal_command(journal, spec, redactor, findings=(finding,))
         _announce_refusal((finding,), say, redactor)
         return None
     say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
-    command, facts, findings = understood.command, understood.facts, understood.findings
+    command, facts, findings = understood.command, understood.facts, (*understood.findings, *about_assets)
+    for finding in about_assets:
+        if not finding.refuses:
+            say(finding.message)
     say(f"Framework detected: {understood.framework} ({understood.framework_reason})")
     overrides = [masked_override(item, redactor) for item in understood.overrides]
     for item in overrides:
@@ -88,7 +95,8 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
     findings += _missing_gpu(spec, environment)
     if not any(finding.refuses for finding in findings):
-        facts_of_data, about_data = look_at_dataset(understood.command, understood.dataset, spec, child, redactor)
+        facts_of_data, about_data = look_at_dataset(
+            command, understood.dataset, spec, {**environ, **dict(command.env_assignments)}, redactor)
         journal.write("dataset", **facts_of_data)
         findings += about_data
         for line in announced(facts_of_data):

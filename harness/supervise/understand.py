@@ -17,7 +17,7 @@ from harness.command.parse import parse_command
 from harness.command.shell_text import inner_command
 from harness.command.validate import validate
 from harness.frameworks.base import FrameworkAdapter, FrameworkFacts, Preparation
-from harness.frameworks.dataset import NamedDataset, NamesDataset
+from harness.frameworks.dataset import NamedDataset, NamesAssets, NamesDataset, RemoteAsset
 from harness.frameworks.flags import flag_table
 from harness.frameworks.registry import detect
 from harness.frameworks.trackers import with_trackers
@@ -42,6 +42,8 @@ class Understanding:
     """Rewritten config files in the out-dir."""
     dataset: NamedDataset | None
     """What the command trains on, where its adapter can tell."""
+    assets: tuple[RemoteAsset, ...]
+    """What it takes from a hub."""
 
     @property
     def refused(self) -> bool:
@@ -76,6 +78,7 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
         overrides=(*result.applied, *additions), findings=tuple(dict.fromkeys(findings)),
         written=tuple(result.files) if result.written else (),
         dataset=adapter.named_dataset(inner_command(completed), spec) if isinstance(adapter, NamesDataset) else None,
+        assets=adapter.remote_assets(inner_command(completed), spec) if isinstance(adapter, NamesAssets) else (),
     )
 
 

@@ -127,9 +127,14 @@ def load_rows(name: str, subset: str | None, split: str) -> Any:
     return convert() if callable(convert) else found
 
 
-def snapshot(kind: str, repository: str, revision: str | None) -> dict[str, Any]:
-    """{local_path, revision, offline} of a model or a dataset; from the cache alone where the hub is out of reach."""
+def snapshot(kind: str, repository: str, revision: str | None, *, download: bool) -> dict[str, Any]:
+    """{local_path, revision, offline} of a model or a dataset; from the cache alone where the hub is out of reach.
+
+    Without `download` nothing is looked for where the hub answers.
+    """
     why = unreachable()
+    if not why and not download:
+        return {"local_path": "", "revision": revision or "master", "offline": False, "note": ""}
     be_quick()
     what = f"the {kind} {repository}" + (f" at revision {revision}" if revision else "")
     try:
@@ -137,9 +142,9 @@ def snapshot(kind: str, repository: str, revision: str | None) -> dict[str, Any]
     except ImportError as error:
         message = f"modelscope cannot be used in {sys.executable}: {error}; install it there"
         raise HubProblem("reader-missing", message) from error
-    download = dataset_snapshot_download if kind == "dataset" else snapshot_download
+    get = dataset_snapshot_download if kind == "dataset" else snapshot_download
     try:
-        path = download(repository, revision=revision, local_files_only=bool(why))
+        path = get(repository, revision=revision, local_files_only=bool(why))
     except Exception as error:
         if why:
             raise HubProblem("hub-unreachable", f"{why}; {what} is not in its cache either") from error
@@ -151,7 +156,8 @@ def main() -> None:
     """Answer the request."""
     request = json.load(sys.stdin)
     try:
-        found = {"kind": "asset", **snapshot(request["kind"], request["repository"], request.get("revision"))}
+        found = {"kind": "asset", **snapshot(
+            request["kind"], request["repository"], request.get("revision"), download=request["download"])}
     except HubProblem as problem:
         found = {"kind": "error", "code": problem.code, "message": str(problem)}
     with os.fdopen(request["result_fd"], "w", encoding="utf-8") as stream:
