@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from harness.diagnosis.model import Event, EventKind, Role
 
 _LEAST = ("elastic-agent", "closing-signal", "exit-call", "usage")
-_UNSPECIFIC = ("uncaught-exception", "nan-logged")
+_UNSPECIFIC = ("uncaught-exception",)
 _KILLED = ("oom-host-suspected", "dataloader-worker", "signal-handler")
 
 
@@ -71,26 +71,25 @@ def _consequence_key(event: Event) -> tuple[bool, bool, int]:
 
 
 def _first_of_each_stream(causes: Sequence[Event]) -> list[Event]:
-    """Of each process its first error; one that says nothing of its own stands back behind one that does."""
+    """Of each process its first error, and the first value that was not finite and stayed so."""
     streams: dict[str, list[Event]] = {}
     for event in sorted(causes, key=lambda event: event.order):
         streams.setdefault(event.stream, []).append(event)
-    first = []
+    first: list[Event] = []
     for group in streams.values():
-        telling = [event for event in group if event.rule and event.rule.id != "nan-logged"
-                   and event.rule.id != "uncaught-exception"]
-        head = group[0]
-        if head.rule and head.rule.id == "nan-logged":
-            head = telling[0] if telling else head
-        first.append(head)
+        values = [event for event in group if event.rule and event.rule.id == "nan-logged"]
+        others = [event for event in group if event not in values]
+        first += others[:1] + values[:1]
     return first
 
 
 def _by_time(events: Sequence[Event]) -> list[Event]:
-    """Earliest first where all tell their time; else errors before exits, telling ones before others, as they stand."""
-    errors = [event for event in events if event.kind is not EventKind.EXIT]
+    """Earliest first where all tell their time; else as they stand. Errors come before values that were not finite,
+    with which a run goes on, and these before exits, which only tell that something was wrong."""
     exits = [event for event in events if event.kind is EventKind.EXIT]
-    return [*_sorted(errors), *_sorted(exits)]
+    values = [event for event in events if event.rule and event.rule.id == "nan-logged"]
+    errors = [event for event in events if event not in exits and event not in values]
+    return [*_sorted(errors), *_sorted(values), *_sorted(exits)]
 
 
 def _sorted(events: Sequence[Event]) -> list[Event]:

@@ -14,6 +14,8 @@ from pathlib import Path
 from harness.record.files import open_regular
 
 BLOCK_BYTES = 256 << 10
+MAX_HELD_BYTES = 1 << 20
+"""So much is held of a line that does not end."""
 MAX_LINE_BYTES = 16 << 10
 """Of a longer line only the beginning is read."""
 LOOK_BACK_BYTES = 8 << 10
@@ -66,7 +68,7 @@ class LogScanner:
             while data := file.read(BLOCK_BYTES):
                 block = rest + data if rest else data
                 end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-                if not end and len(block) <= 4 * BLOCK_BYTES:
+                if not end and len(block) <= MAX_HELD_BYTES:
                     rest = block
                     continue
                 whole, rest = (block[:end], block[end:]) if end else (block, b"")

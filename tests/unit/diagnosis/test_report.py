@@ -1,0 +1,173 @@
+"""check-failed-run.json: its schema, its order of fixes, its quotes, and the command that writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.diagnosis.facts import RunFacts
+from harness.diagnosis.fixes import FIXES
+from harness.diagnosis.report import diagnose, overrides_of, read_failure, write_failure
+from harness.judge.report import build_report, write_report
+from harness.judge.summary import render_summary
+from harness.record.schemas import schema_problems
+from tests.unit.diagnosis.rule_logs import OOM, TRAIN, raised
+from tests.unit.run_dirs import RunDir
+
+CASES = Path(__file__).parents[1] / "cases"
+CASE_04 = CASES / "04-areno-first-worker-oom" / "log.txt"
+RISKS = ["safe", "needs-approval", "dangerous"]
+
+
+def of(tmp_path: Path, *paths: Path, **given: Any) -> dict[str, Any]:
+    """The document that was written, which meets its schema."""
+    document = diagnose(list(paths), out_dir=tmp_path / "out", **given)
+    written = json.loads((tmp_path / "out" / "check-failed-run.json").read_text(encoding="utf-8"))
+    assert written == document
+    assert schema_problems(written, "check-failed-run.json") == []
+    return document
+
+
+def test_quotes_have_file_line_and_text(tmp_path: Path) -> None:
+    """Each quoted line stands in its file at its number."""
+    document = of(tmp_path, CASE_04)
+    lines = CASE_04.read_text().splitlines()
+    quoted = [entry for entry in document["evidence"] if entry["line"] is not None]
+    assert len(quoted) > 5
+    assert all(entry["text"] in lines[entry["line"] - 1] and entry["file"] == str(CASE_04) for entry in quoted)
+    assert {entry["kind"] for entry in document["evidence"]} >= {"cause", "source", "progress", "ruled-out"}
+
+
+def test_fixes_come_by_impact_then_risk(tmp_path: Path) -> None:
+    """None of the fixes for memory is safe, so that a person decides; the token limits stand last."""
+    document = of(tmp_path, CASE_04)
+    assert document["decision"] == "NO-GO"
+    assert all(fix["risk"] != "safe" for fix in document["fixes"])
+    assert document["fixes"][-1]["risk"] == "dangerous"
+    impact = {fix.action: fix.impact for fix in FIXES.values()}
+    keys = [(-impact[fix["action"]], RISKS.index(fix["risk"])) for fix in document["fixes"]]
+    assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize(("name", "decision"), [
+    ("recorded/areno-failures/modelscope-unreachable.log", "GO"),
+    ("recorded/areno-failures/reward-indexerror.log", "NO-GO"),
+    ("40-exit-code-zero-lies/handler.txt", "GO"),
+])
+def test_go_means_that_a_safe_way_exists(name: str, decision: str, tmp_path: Path) -> None:
+    """A relaunch after an unreachable hub or a preemption; a reward function is mended by a person."""
+    assert of(tmp_path, CASES / name, exit_code=1)["decision"] == decision
+
+
+def test_suspected_is_less_sure_than_confirmed(tmp_path: Path) -> None:
+    """Case 31 without and with the kernel's log."""
+    case = CASES / "31-elastic-sigkill-rank3"
+    without = of(tmp_path, case / "log.txt")
+    confirmed = of(tmp_path, case / "log.txt", dmesg=case / "dmesg.txt")
+    assert "suspected" in without["root_cause"] and "confirmed" in confirmed["root_cause"]
+    assert without["primary_cause_confidence"] < 0.7 < 0.9 < confirmed["primary_cause_confidence"]
+    assert "CUDA" not in without["root_cause"]
+    assert "confirmation" in {entry["kind"] for entry in confirmed["evidence"]}
+
+
+def test_thin_evidence_lowers_the_confidence(tmp_path: Path) -> None:
+    """A lone timeout of a collective is a consequence of what is not in the log."""
+    log = tmp_path / "a.log"
+    log.write_text(raised("RuntimeError: Timed out waiting 1800000ms for recv operation to complete"))
+    document = of(tmp_path, log)
+    assert document["primary_cause_confidence"] <= 0.5
+    assert document["run_status"] == "hung"
+    assert any("consequence" in text for text in document["contributing_factors"])
+
+
+def test_unknown_is_said(tmp_path: Path) -> None:
+    """No evidence, no cause, and what to give next."""
+    log = tmp_path / "a.log"
+    log.write_text("step 1/9 loss 1.0\n")
+    document = of(tmp_path, log, exit_code=1)
+    assert (document["primary_cause"], document["primary_cause_confidence"]) == ("unknown", 0.0)
+    assert document["first_causal"] is None and document["fixes"] == []
+    assert document["next_commands"]
+
+
+def test_recovered_run_says_what_it_ran_with(tmp_path: Path) -> None:
+    """Case 37: the batch size that was used, since it is not the one that was asked for."""
+    document = of(tmp_path, CASES / "37-oom-recovered" / "recovered.txt", exit_code=0)
+    assert (document["run_status"], document["decision"], document["first_causal"]) == ("recovered", "GO", None)
+    assert "effective per-device batch size 8 (requested 32)" in document["contributing_factors"]
+
+
+def test_progress_and_trajectory_before_the_failure(tmp_path: Path) -> None:
+    """The last steps and their losses, as the log has them."""
+    document = of(tmp_path, CASES / "40-exit-code-zero-lies" / "slurm_oom.txt", exit_code=0)
+    texts = [entry["text"] for entry in document["evidence"] if entry["kind"] in ("progress", "trajectory")]
+    assert texts[0] == "last progress: step 640 of 1000"
+    assert texts[-1] == "step 640: loss=1.72"
+
+
+def test_exact_command_halves_what_the_command_holds() -> None:
+    """The override is worked out from the command itself; AReno's microbatch and Transformers'."""
+    fix = FIXES["smaller-microbatch"]
+    assert overrides_of(fix, "train.py --per_device_train_batch_size 8 --lr 1") == (
+        " --hp per_device_train_batch_size=4 --hp gradient_accumulation_steps=2")
+    assert overrides_of(fix, "train.py --per_device_train_batch_size=8 --gradient_accumulation_steps 4").endswith("=8")
+    assert overrides_of(FIXES["fewer-running-prompts"], "areno train --max-running-prompts 64") == (
+        " --hp max_running_prompts=32")
+    assert overrides_of(fix, "train.py --batch 8") == "" == overrides_of(fix, None)
+    assert RunFacts().command is None
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    """A token of unmistakable format in a quoted line."""
+    log = tmp_path / "a.log"
+    log.write_text(raised("RuntimeError: bad token hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"))
+    of(tmp_path, log)
+    assert "AbCdEfGhIjKl" not in (tmp_path / "out" / "check-failed-run.json").read_text()
+
+
+@pytest.mark.parametrize("words", [["/no/such.log"], [str(CASE_04), "--dmesg", "/no/such"], ["{empty}"]])
+def test_paths_that_are_not_there_are_usage_errors(words: list[str], tmp_path: Path, capsys: Any) -> None:
+    """Exit code 2 and a message, no traceback."""
+    code = main(["diagnose", *(word.format(empty=tmp_path) for word in words), "--out-dir", str(tmp_path / "out")])
+    assert code == 2
+    assert json.loads(capsys.readouterr().out)["error"]
+
+
+def test_command_prints_and_writes(tmp_path: Path, capsys: Any) -> None:
+    """Exit code 0 where the cause is known; --run-id and --out-dir are kept."""
+    code = main(["diagnose", str(CASE_04), "--exit-code", "1", "--out-dir", str(tmp_path), "--run-id", "r7"])
+    printed = json.loads(capsys.readouterr().out)
+    assert code == 0 and printed["ok"]
+    assert printed["path"] == str(tmp_path / "check-failed-run.json")
+    assert read_failure(tmp_path, "r7") is not None and read_failure(tmp_path, "other") is None
+
+
+def test_values_that_are_not_finite_are_named_from_the_metrics(tmp_path: Path) -> None:
+    """Exit code 0, nothing in the log, NaN in the metric store."""
+    out_dir = RunDir(loss=(3.0, float("nan"), *((1.0,) * 8))).write(tmp_path)
+    write_report(out_dir)
+    report = build_report(out_dir)
+    document = read_failure(out_dir, report["run_id"])
+    assert document is not None
+    assert (document["primary_cause"], document["run_status"]) == ("nan-inf", "diverged")
+    assert any("nan" in entry["text"] for entry in document["evidence"] if entry["kind"] == "trajectory") or (
+        document["first_causal"]["message"] == "loss-not-finite")
+    assert "Root cause (nan-inf" in render_summary(report, out_dir, document)
+
+
+def test_healthy_run_is_not_diagnosed(tmp_path: Path) -> None:
+    """GO: no document is written."""
+    out_dir = RunDir().write(tmp_path)
+    assert write_failure(out_dir, build_report(out_dir)) is None
+    assert not (out_dir / "check-failed-run.json").exists()
+
+
+def test_damaged_out_dir_is_diagnosed_as_far_as_it_goes(tmp_path: Path) -> None:
+    """A journal of nonsense and a log: the log is read."""
+    (tmp_path / "journal.jsonl").write_text("{\n[]\n")
+    (tmp_path / "train.log").write_text(raised(OOM, TRAIN))
+    assert diagnose([tmp_path])["primary_cause"] == "oom"
