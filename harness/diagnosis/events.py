@@ -16,6 +16,8 @@ MAX_TEXT = 4096
 MAX_EVENTS = 400
 """Of one log: the first ones, and of each rule the first ones; what repeats after that tells nothing new."""
 MAX_PER_RULE = 16
+MAX_LINES = 500_000
+TAIL_BYTES = 8 << 20
 MAX_SHAPES = 20_000
 MAX_STREAMS = 4096
 _EVEN_AS_WARNING = frozenset({"closing-signal", "nccl-watchdog", "nan-logged"})
@@ -43,6 +45,8 @@ class LogReader:
         self.is_labelled = False
         """Whether lines bear the ranks of several processes."""
         self.scanner = LogScanner(log.path, first_offset=log.first_offset)
+        self.problems: list[str] = []
+        self._num_lines = 0
         self._order = order
         self._open: dict[str, tuple[Assembler, Event]] = {}
         self._summaries: dict[str, elastic.Summary] = {}
@@ -53,6 +57,9 @@ class LogReader:
         """Everything of the log. OSError or ValueError where it cannot be read."""
         for raw in self.scanner.lines():
             self._take(raw)
+            self._num_lines += 1
+            if self._num_lines == MAX_LINES:
+                self._skip()
             if self._open or self._summaries:
                 self.scanner.follow = max(self.scanner.follow, 1)
         for stream in list(self._open):
@@ -60,6 +67,13 @@ class LogReader:
         for stream in list(self._summaries):
             self._close_summary(stream)
         return self.events
+
+    def _skip(self) -> None:
+        """So many lines told of something that only the end of the log is worth the time."""
+        self.scanner.skips_to = self.scanner.length - TAIL_BYTES
+        if self.scanner.skips_to > self.scanner.size:
+            self.problems.append(f"{self.log.path}: more than {MAX_LINES} lines of errors; between byte "
+                                 f"{self.scanner.size} and the last {TAIL_BYTES >> 20} MiB it was not read")
 
     def _take(self, raw: RawLine) -> None:
         labelled = split_label(raw.data)

@@ -15,6 +15,7 @@ _LABELS = (
     re.compile(rb"[\w.-]{1,60}: (?=\[rank\d)"),
 )
 """Of torch (`TORCH_... [rank2]:`), torchrun's --tee (`[default3]:`), mpirun -tag-output, Ray, and `srun --label`."""
+_LABEL_BEGINS = tuple(bytes([char]) for char in b"[( \t0123456789")
 _NAMED_RANK = re.compile(rb"\[Rank (\d{1,6})\]|\brank[=: ](\d{1,6})\b")
 _STAMPS = (
     re.compile(r"(?P<Y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[ T_](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d(?:[.,]\d{1,9})?)"),
@@ -57,6 +58,8 @@ def split_label(data: bytes) -> Labelled:
     rank: int | None = None
     is_local, labels = False, []
     for _ in range(4):
+        if rest[:1] not in _LABEL_BEGINS and b": [rank" not in rest[:80]:
+            break
         found = next((match for pattern in _LABELS if (match := pattern.match(rest))), None)
         if found is None:
             break

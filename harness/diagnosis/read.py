@@ -64,6 +64,7 @@ def read_run(
         num_bytes += reader.scanner.size
         events += found[: max(0, MAX_ALL_EVENTS - len(events))]
         workers += reader.workers
+        problems += reader.problems
         watchdogs |= reader.watchdog_ranks
         watchdogs |= {event.rank for event in found if event.rank is not None and event.rule is not None
                       and event.rule.id == "collective-timeout"}

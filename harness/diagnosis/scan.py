@@ -54,6 +54,10 @@ class LogScanner:
         """So many further lines are handed out whatever they say; set by the reader."""
         self.size = 0
         """Bytes read so far."""
+        self.skips_to = 0
+        """Blocks that end before it are counted and not looked at; set by the reader."""
+        self.length = 0
+        """Of the file when it was opened."""
         self._first_offset = first_offset
         self._block = b""
         self._base = 0
@@ -63,6 +67,7 @@ class LogScanner:
     def lines(self) -> Iterator[RawLine]:
         """Lines with a sign, and those that were asked for, in their order."""
         with os.fdopen(open_regular(self.path), "rb", buffering=0) as file:
+            self.length = os.fstat(file.fileno()).st_size
             file.seek(self._first_offset)
             self._base, number, rest, cut = self._first_offset, 1, b"", False
             while data := file.read(BLOCK_BYTES):
@@ -72,7 +77,8 @@ class LogScanner:
                     rest = block
                     continue
                 whole, rest = (block[:end], block[end:]) if end else (block, b"")
-                yield from self._block_lines(whole, number, skip_first=cut)
+                if self._base + len(whole) >= self.skips_to:
+                    yield from self._block_lines(whole, number, skip_first=cut)
                 number += whole.count(b"\n")
                 cut = not end
                 self._advance(whole)

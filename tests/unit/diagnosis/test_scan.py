@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.diagnosis import scan
+from harness.diagnosis import events, scan
 from harness.diagnosis.inputs import find_inputs
 from harness.diagnosis.prefixes import split_label, stamp_in
 from harness.diagnosis.read import read_run
@@ -82,9 +82,9 @@ def test_line_of_10_mb_is_bounded(line: bytes, tmp_path: Path) -> None:
     assert found.finding.cause is not None and found.finding.cause.text == "KeyError: 'labels'"
 
 
-@pytest.mark.parametrize("line", [b"a" * (10 << 20), b"Error: x\n" * (1 << 18)], ids=["one-line", "many"])
+@pytest.mark.parametrize("line", [b"a" * (10 << 20), b"Error: x\n" * (1 << 14)], ids=["one-line", "many"])
 def test_memory_is_flat(line: bytes, tmp_path: Path) -> None:
-    """A few MiB for a line of 10 MB, and for a quarter of a million of lines that tell something."""
+    """A few MiB for a line of 10 MB, and for thousands of lines that tell something."""
     path = tmp_path / "run.log"
     path.write_bytes(line)
     tracemalloc.start()
@@ -95,16 +95,29 @@ def test_memory_is_flat(line: bytes, tmp_path: Path) -> None:
 
 
 def test_many_failures_are_bounded(tmp_path: Path) -> None:
-    """5000 tracebacks: the first of them, and memory that does not grow with them."""
+    """600 tracebacks: the first of them, and memory that does not grow with them."""
     path = tmp_path / "run.log"
     one = b"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    f()\nKeyError: 'labels'\n"
-    path.write_bytes(one * 5_000)
+    path.write_bytes(one * 600)
     tracemalloc.start()
     found = read_run(find_inputs([path]).logs, exit_code=1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.finding.cause is not None and found.finding.cause.place.line == 1
     assert peak < 24 << 20
+
+
+def test_middle_of_a_flood_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nearly every line is an error, the beginning and the end are read, and that is said."""
+    monkeypatch.setattr(events, "MAX_LINES", 1000)
+    monkeypatch.setattr(events, "TAIL_BYTES", 1 << 20)
+    path = tmp_path / "run.log"
+    path.write_bytes(b"Error: x\n" * 500_000 +
+                     b"Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 1\n")
+    found = read_run(find_inputs([path]).logs, exit_code=1)
+    assert any("not read" in problem for problem in found.problems)
+    seen = [found.finding.cause, *found.finding.rivals, *found.finding.consequences]
+    assert [event.place.line for event in seen if event is not None and event.text == "KeyError: 1"] == [500_001]
 
 
 def test_pipe_in_place_of_a_log_is_no_log(tmp_path: Path) -> None:
