@@ -478,7 +478,8 @@ def counts_epochs(seen: Observation) -> bool:
 
 def _counts_epochs(record: RunRecord, facts: FrameworkFacts | None) -> bool:
     sources = [item for item in record.fact("sources", "sources", []) or [] if isinstance(item, dict)]
-    units = {item.get("step_unit", "step") for item in sources if item.get("points")}
+    units = {item.get("step_unit", "step") for item in sources
+             if item.get("points") and item.get("kind") != PRINTED}
     return units == {"epoch"} or (facts is not None and facts.step_unit == "epoch")
 
 
