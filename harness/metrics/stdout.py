@@ -106,11 +106,11 @@ class StdoutReader(TailedFile):
 
     def _lines(self, data: bytes) -> Iterator[Placed]:
         """Rows of whole lines; those that can hold none are not even looked at."""
-        lines = data.translate(_LINE_ENDS).split(b"\n")
+        data = data.translate(_LINE_ENDS)
         if self._discarding:
             self._discarding = False
-            del lines[0]
-        for line, cleared in self._scan.pick(lines):
+            data = data[data.find(b"\n") + 1 :]
+        for line, cleared in self._scan.pick(data):
             if len(line) <= MAX_LINE_BYTES:
                 yield from self.parser.line(line, was_cleared=cleared)
 

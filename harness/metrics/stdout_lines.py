@@ -51,7 +51,7 @@ _TQDM = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}"
     r"\[[\d:\?]{1,20}<[^,\]]{0,40},\s{0,9}(\?|[\d.]{1,20})\s?([A-Za-z]{1,20})/([A-Za-z]{1,20})[^\]]{0,2000}\]?"
 )
-_PLAIN_BAR = re.compile(
+PLAIN_BAR = re.compile(
     rb"\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s{0,9}(\d{1,18})/([1-9]\d{0,17}) "
     rb"\[[\d:]{1,20}<[\d:?]{1,20},\s{0,9}(\d{1,15}(?:\.\d{1,15})?)(it/s|s/it)\]\s{0,9}"
 )
@@ -155,7 +155,7 @@ def read_line(raw: bytes) -> list[Said]:
     if len(raw) > MAX_TEXT:
         return []
     if b"%|" in raw or b"it/s" in raw:
-        plain = _PLAIN_BAR.fullmatch(raw)
+        plain = PLAIN_BAR.fullmatch(raw)
         if plain is not None:
             return [_plain_bar(*plain.groups())]
         return list(_bars(_text(raw)))
@@ -274,9 +274,13 @@ def _bars(text: str) -> list[Bar]:
 
 
 def _plain_bar(done: bytes, total: bytes, pace: bytes, unit: bytes) -> Bar:
+    return Bar(done=int(done), total=int(total), rate=pace_of(pace, unit))
+
+
+def pace_of(pace: bytes, unit: bytes) -> float | None:
+    """Steps per second; see _rate."""
     value = float(pace)
-    rate = value if unit == b"it/s" else (1 / value if value else None)
-    return Bar(done=int(done), total=int(total), rate=rate)
+    return value if unit == b"it/s" else (1 / value if value else None)
 
 
 def _rate(text: str, upper: str, lower: str) -> float | None:

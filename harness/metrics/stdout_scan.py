@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 _SIGNS = (b"step", b"epoch", b"iter", b"it/s", b"***", b"num ex", b"batch size", b"loss:")
 """A line without any of them, without a dict and without a bar says nothing that is read here; see read_line."""
@@ -21,45 +20,47 @@ class LineScan:
     def __init__(self) -> None:
         self._is_cleared = False
 
-    def pick(self, lines: Iterable[bytes]) -> list[tuple[bytes, bool]]:
+    def pick(self, data: bytes) -> list[tuple[bytes, bool]]:
         """(line, whether a bar was wiped away to make room for it) of lines that may say something, in their order.
 
-        Of redraws of one bar in a row the first and the last are given: those between them tell nothing more.
+        `data`: whole lines. Of redraws of one bar in a row the first and the last are given: those between them tell
+        nothing more.
         """
         picked: list[tuple[bytes, bool]] = []
-        bars: list[bytes] = []
-        cleared = self._is_cleared
-        for line in lines:
-            if not line:
-                continue
-            if _BAR in line and b"{" not in line:
-                bars.append(line)
-                cleared = False
-            elif line.isspace():
-                cleared = len(line) >= BLANK_BYTES
-            else:
-                if b"{" in line or _is_signed(line.lower()):
-                    if bars:
-                        _add_bars(picked, bars)
-                        bars = []
-                    picked.append((line, cleared))
-                cleared = False
-        _add_bars(picked, bars)
-        self._is_cleared = cleared
+        begin, at = 0, data.find(b"{")
+        while at >= 0:
+            start, end = data.rfind(b"\n", begin, at) + 1 or begin, data.find(b"\n", at)
+            end = end if end >= 0 else len(data)
+            self._pass(data[begin:start], picked)
+            picked.append((data[start:end], self._is_cleared))
+            self._is_cleared = False
+            begin, at = end + 1, data.find(b"{", end)
+        self._pass(data[begin:], picked)
         return picked
+
+    def _pass(self, stretch: bytes, picked: list[tuple[bytes, bool]]) -> None:
+        """Lines without a dict."""
+        lines = [line for line in stretch.split(b"\n") if line]
+        if not lines:
+            return
+        self._is_cleared = lines[-1].isspace() and len(lines[-1]) >= BLANK_BYTES
+        others = [line for line in lines if line.find(_BAR) < 0]
+        if others and _is_signed(b"\n".join(others).lower()):
+            lines = [line for line in lines if line.find(_BAR) >= 0 or _is_signed(line.lower())]
+            others = [line for line in lines if line.find(_BAR) < 0]
+        else:
+            lines, others = [line for line in lines if line.find(_BAR) >= 0] if others else lines, []
+        if not others and len(lines) >= _FEWEST and _are_redraws(lines):
+            lines = [lines[0], lines[-1]]
+        picked += [(line, False) for line in lines]
 
 
 def _is_signed(low: bytes) -> bool:
+    find = low.find  # `in` costs four times as much: it first tries its operand as a number
     for sign in _SIGNS:  # noqa: SIM110 (a generator costs twice the time)
-        if sign in low:
+        if find(sign) >= 0:
             return True
     return False
-
-
-def _add_bars(picked: list[tuple[bytes, bool]], bars: list[bytes]) -> None:
-    if len(bars) >= _FEWEST and _are_redraws(bars):
-        bars = [bars[0], bars[-1]]
-    picked += [(line, False) for line in bars]
 
 
 def _are_redraws(bars: list[bytes]) -> bool:
@@ -72,8 +73,8 @@ def _are_redraws(bars: list[bytes]) -> bool:
     inside = b"\n".join(bars[1:-1])
     return (
         inside.count(b"/" + one[2] + b" [") == inside.count(_BAR) == len(bars) - 2
-        and b" 0/" not in inside
-        and b"100%|" not in inside
+        and inside.find(b" 0/") < 0
+        and inside.find(b"100%|") < 0
     )
 
 

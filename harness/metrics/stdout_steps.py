@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from harness.metrics.model import RestartMarker
-from harness.metrics.stdout_lines import Banner, Bar, Row, Said, read_line
+from harness.metrics.stdout_lines import PLAIN_BAR, Banner, Bar, Row, Said, pace_of, read_line
 from harness.metrics.stdout_shapes import RowShapes
 
 MAX_STEP = 1 << 62
@@ -89,6 +89,10 @@ class StdoutParser:
 
     def line(self, raw: bytes, *, was_cleared: bool = False) -> list[Placed]:
         """Rows that can be placed now. `was_cleared`: a bar was wiped away to make room for this line."""
+        if raw.find(b"%|") >= 0:
+            match = PLAIN_BAR.fullmatch(raw)
+            if match is not None and self._redraw(*match.groups()):
+                return self._given()
         self._was_cleared = was_cleared
         row = self._shapes.read(raw) if raw[:1] == b"{" else None
         if row is not None:
@@ -99,6 +103,20 @@ class StdoutParser:
                 self._shapes.learn(raw, said)
             self._take(said)
         return self._given()
+
+    def _redraw(self, done: bytes, total: bytes, pace: bytes, unit: bytes) -> bool:
+        """Whether the bar is the one that is known, further on: then nothing else can have changed."""
+        progress, count = self._progress, int(done)
+        if progress.is_named or progress.offset or progress.outer is not None or progress.epoch is not None:
+            return False
+        if not (progress.is_seen and int(total) == progress.total and count >= progress.done > 0):
+            return False
+        progress.done = self.last_step = count
+        self.announced_total = progress.total
+        self.rate = pace_of(pace, unit)
+        if self._waiting:
+            self._settle(count)
+        return True
 
     def _given(self) -> list[Placed]:
         out = self._out
@@ -282,6 +300,8 @@ class StdoutParser:
         low = self.last_step if self._progress.is_seen else None
         self._waiting.append(_Waiting(row, low, self._was_cleared))
         is_numbered = self._logging_steps is not None and low is None
+        if low is None and not (is_numbered or self._pace or self._facts) and len(self._waiting) <= MAX_PENDING:
+            return
         self._settle(None, is_final=is_numbered or len(self._waiting) > MAX_PENDING)
 
     def _settle(self, high: int | None, *, is_final: bool = False) -> None:

@@ -368,3 +368,37 @@ def test_metrics_command_reads_a_log(tmp_path: Path) -> None:
     report = metrics_report(path, ["loss"], None)
     assert (report["ok"], report["keys"], report["problems"]) == (True, ["loss"], [])
     assert report["series"]["loss"][1] == {"step": 2, "value": None, "repr": "nan", "wall_time": None}
+
+
+SAID = (
+    *(bar(done, 20) for done in (0, 1, 2, 5, 9, 10, 19, 20)), *(bar(done, 8, "Evaluating") for done in (0, 4, 8)),
+    *(bar(done, 20, "Epoch 1") for done in (0, 7, 20)), *(bar(done, 3, "epochs") for done in (0, 1)),
+    "{'loss': 1.5, 'grad_norm': 0.5, 'epoch': 0.25}", "{'loss': '1.25', 'grad_norm': 'nan', 'epoch': '0.5'}",
+    "{'eval_loss': 2.5, 'epoch': 0.5}", '{"step": 3, "loss": 0.5}', "step 4: loss=0.25", " " * 30, "", "noise",
+    "***** Running training *****", "  Total optimization steps = 20", "{'train_runtime': 9.0, 'epoch': 1.0}",
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(SAID), max_size=40))
+def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
+    """Bars that are not parsed and rows of a known shape give what a parser of every line gives."""
+    from harness.metrics.stdout_lines import read_line
+    from harness.metrics.stdout_scan import LineScan
+
+    quick, slow = StdoutParser(), StdoutParser()
+    found, expected, cleared = [], [], False
+    for line, was_cleared in LineScan().pick("".join(line + "\n" for line in lines).encode()):
+        found += quick.line(line, was_cleared=was_cleared)
+    for line in lines:
+        if not line:
+            continue
+        for said in read_line(line.encode()):
+            slow._was_cleared = cleared
+            slow._take(said)
+        expected += slow._given()
+        cleared = line.isspace() and len(line) >= 20
+    found, expected = found + quick.finish(), expected + slow.finish()
+    assert repr(found) == repr(expected)
+    assert (quick.last_step, quick.announced_total, quick.rate, quick.num_attempts) == (
+        slow.last_step, slow.announced_total, slow.rate, slow.num_attempts)
