@@ -14,7 +14,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     metrics = commands.add_parser("metrics", help="keys and series of a metric file, a directory or an out-dir")
     metrics.add_argument("path", type=Path, metavar="PATH")
     metrics.add_argument("--metric", action="append", default=[], metavar="TAG", help="a series to print (repeatable)")
-    metrics.add_argument("--last", type=count, default=None, metavar="N", help="only the last N points of each series")
+    metrics.add_argument("--last", type=count, default=None, metavar="N",
+                         help="only the last N points of each series; without --metric of all of them")
     metrics.set_defaults(function=run)
 
 

@@ -26,14 +26,15 @@ Key = tuple[str, str]
 
 
 def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict[str, Any]:
-    """{ok, path, keys, unknown, series: {KEY: [{step, value, wall_time}]}, problems}.
+    """{ok, path, keys, unknown, ambiguous, series: {KEY: [{step, value, wall_time}]}, problems}.
 
-    A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is
-    a run of its own. A file whose name promises no metrics is read as a trainer's output. A key is the tag;
-    where several run directories hold points it is RUN:TAG for those of subdirectories. `metrics` may name
-    either, a bare TAG only if one run holds it. Without `metrics` there are keys and no series. `last` keeps
-    that many points of each series. A value that is not finite is null with a `repr` beside it, a wall time
-    that the source does not have is null. `ok` is false when a metric is unknown or nothing could be read.
+    A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is a run
+    of its own. A file whose name promises no metrics is read as a trainer's output. A key is the tag; where several
+    run directories hold points it is RUN:TAG for those of subdirectories. `metrics` may name either, a bare TAG
+    only if one run holds it, else it is ambiguous. Without `metrics` there are keys and no series, with `last`
+    alone the end of every series. `last` keeps that many points of each series. A value that is not finite is null
+    with a `repr` beside it, a wall time that the source does not have is null. `ok` is false when a metric is
+    unknown, ambiguous or nothing could be read.
     """
     problems: list[dict[str, Any]] = []
     try:
@@ -45,27 +46,32 @@ def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict
             "path": str(path),
             "keys": [],
             "unknown": list(metrics),
+            "ambiguous": [],
             "series": {},
             "problems": problems,
         }
     with store:
         keys = _keys(store)
-        asked = {metric: _resolve(metric, keys, path, problems) for metric in dict.fromkeys(metrics)}
+        wanted = metrics or (sorted(keys) if last is not None else [])
+        asked = {metric: _resolve(metric, keys, path, problems) for metric in dict.fromkeys(wanted)}
         series = {
             name: [_item(point) for point in store.iter_series(key[1], run=key[0], last=last)]
             for name, key in asked.items()
             if key is not None
         }
-    unknown = [name for name, key in asked.items() if key is None]
+    missing = [name for name, key in asked.items() if key is None]
+    ambiguous = [name for name in missing if any(key[1] == name for key in keys.values())]
+    unknown = [name for name in missing if name not in ambiguous]
     if not keys and not problems:
         problems.append(
             {"code": "no-metric-points", "path": str(path), "offset": None, "message": "no scalar was found"}
         )
     return {
-        "ok": bool(keys) and not unknown,
+        "ok": bool(keys) and not missing,
         "path": str(path),
         "keys": sorted(keys),
         "unknown": unknown,
+        "ambiguous": ambiguous,
         "series": series,
         "problems": problems,
     }

@@ -240,7 +240,8 @@ REASONS: dict[Reason, ReasonSpec] = {
         "give the run a metrics directory of its own"),
     Reason.NO_METRIC_POINTS: _reason(
         _U, "the run wrote no metric point that the harness found",
-        "log to TensorBoard or JSON lines, and name the directory with --metrics-dir"),
+        "log to TensorBoard or JSON lines, and name the directory with --metrics-dir (the working directory too: "
+        "`--metrics-dir .`)"),
     Reason.NO_RECOGNISED_METRICS: _reason(
         _U, "none of the tags is a loss that the checks know", "name it with --loss-tag TAG"),
     Reason.PRINTED_METRICS_ONLY: _reason(

@@ -65,6 +65,7 @@ def test_keys_without_series_when_nothing_is_asked(tmp_path: Path) -> None:
         "path": str(path),
         "keys": ["a", "b"],
         "unknown": [],
+        "ambiguous": [],
         "series": {},
         "problems": [],
     }
@@ -103,7 +104,8 @@ def test_bare_tag_of_several_runs_is_ambiguous(tmp_path: Path) -> None:
     write(tmp_path / "x" / "events.out.tfevents.1", [scalar("a", 1, 1), scalar("only", 1, 1)])
     write(tmp_path / "y" / "events.out.tfevents.1", [scalar("a", 1, 1)])
     report = metrics_report(tmp_path, ["a", "only", "y:a"], None)
-    assert (report["unknown"], sorted(report["series"])) == (["a"], ["only", "y:a"])
+    assert (report["unknown"], report["ambiguous"]) == ([], ["a"])
+    assert (report["ok"], sorted(report["series"])) == (False, ["only", "y:a"])
     assert report["problems"][0]["code"] == "ambiguous-metric" and "x, y" in report["problems"][0]["message"]
 
 
@@ -150,3 +152,12 @@ def test_out_dir_is_answered_from_its_store(tmp_path: Path, name: str) -> None:
     report = strict(metrics_report(tmp_path / name, ["loss"], None))
     assert report["series"]["loss"] == [{"step": 1, "value": 1.0, "wall_time": EPOCH}]
     assert [problem["code"] for problem in report["problems"]] == ["stale-points"]
+
+
+def test_last_alone_gives_the_end_of_every_series(tmp_path: Path) -> None:
+    """The newest values at a glance."""
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 1, "a": 1, "b": 2}\n{"step": 2, "a": 3}\n')
+    report = strict(metrics_report(path, [], 1))
+    found = {tag: [(p["step"], p["value"]) for p in points] for tag, points in report["series"].items()}
+    assert (report["ok"], found) == (True, {"a": [(2, 3.0)], "b": [(1, 2.0)]})
