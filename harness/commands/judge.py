@@ -20,6 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     judge.add_argument("--hp", action="append", default=[], metavar="KEY=VALUE", help="a setting it had (repeatable)")
     judge.add_argument("--metrics-dir", type=Path, metavar="DIR", help="where it wrote metric files")
     judge.add_argument("--checkpoint-dir", type=Path, metavar="DIR", help="where it saved")
+    judge.add_argument("--samples", type=Path, metavar="FILE", help="its rollout samples, JSON lines or Parquet")
     judge.add_argument("--max-steps", type=count, metavar="N", help="the steps that it was to make")
     judge.add_argument("--exit-code", type=int, metavar="N", help="its exit code")
     judge.add_argument("--launched-at", type=moment, metavar="TIME",
@@ -58,6 +59,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         run_id=run_id_or_new(arguments.run_id), framework=arguments.framework, hp=tuple(arguments.hp),
         max_steps=arguments.max_steps, metrics_dir=_absolute(arguments.metrics_dir), probe=False,
         checkpoint_dir=_absolute(arguments.checkpoint_dir), loss_tag=arguments.loss_tag,
+        samples=_absolute(arguments.samples),
     )
     report = judge_ended(spec, Said(logs=tuple(log.absolute() for log in arguments.log), pid=arguments.pid,
                                     exit_code=arguments.exit_code, launched_at=arguments.launched_at))

@@ -20,6 +20,7 @@ from harness.command.model import TrainingCommand
 from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
 from harness.judge.report import write_report
+from harness.metrics.discovery import walk
 from harness.record import outdir
 from harness.record.journal import Journal
 from harness.record.redaction import Redactor
@@ -183,6 +184,8 @@ class AttachedSupervisor:
             if self.once and current:
                 self.stop_reason = "once"
                 return
+            if not current and time.time() - self._wrote_at >= self.spec.idle_timeout_s:
+                self.ask_stop("connection-lost")
             if not taken:
                 self._wait()
 
@@ -211,9 +214,7 @@ class AttachedSupervisor:
             return False
         if self._writer_gone_at is not None and time.monotonic() - self._writer_gone_at >= SETTLE_S:
             return True
-        written_at = job.source.written_at if job.source is not None else 0.0
-        remote = self.target.type is TargetType.REMOTE_LOG
-        idle_s = time.time() - (self._wrote_at if remote or not written_at else written_at)
+        idle_s = time.time() - (self._written_at(job) or self._wrote_at)
         is_settled = idle_s >= SETTLE_S or self.once or self._writer_gone_at is not None
         if is_settled and ending_of(plan.spec.out_dir / outdir.TRAIN_LOG, plan.redactor) is not None:
             return True
@@ -221,6 +222,14 @@ class AttachedSupervisor:
             return False
         self.ask_stop("idle")
         return True
+
+    def _written_at(self, job: AttachedJob) -> float:
+        """When the target was last written by this machine's clock; 0 where only our own looks tell."""
+        if self.target.type is TargetType.LOCAL_LOG and job.source is not None:
+            return job.source.written_at
+        if self.target.type in (TargetType.WANDB, TargetType.MLFLOW) and self.target.path is not None:
+            return max((found.mtime for found in walk(self.target.path) if not isinstance(found, str)), default=0.0)
+        return 0.0
 
     def _is_written(self, job: AttachedJob) -> bool:
         """Whether a process is known that writes a log here: its end is the run's, unless another one goes on."""

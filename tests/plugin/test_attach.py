@@ -194,3 +194,13 @@ def test_watch_of_nothing_is_a_usage_error(project: Project, target: str) -> Non
     code, answer, shown = watch(project, target, "--out-dir", "out")
     assert (code, answer["ok"]) == (2, False)
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(("kind", "place"), [("wandb", "wandb"), ("mlflow", "mlruns"), ("mlflow", "mlflow.db")])
+def test_trackers_are_watched_by_their_files(project: Project, kind: str, place: str) -> None:
+    """wandb:DIR and mlflow:DIR: the recorded runs' metrics, the target's type, and an end by the idle budget."""
+    trackers = Path(__file__).parents[1] / "unit" / "cases" / "recorded" / "trackers"
+    _, answer, shown = watch(project, f"{kind}:{trackers / place}", "--out-dir", "out", "--idle-timeout", "1")
+    assert (answer["target_type"], answer["terminal_state"]) == (kind, "TIMEOUT")
+    assert any("loss" in name for name in answer["final_metrics"])
+    assert answer["decision"] != "GO" and "Traceback" not in shown

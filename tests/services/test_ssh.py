@@ -291,3 +291,23 @@ def test_interrupted_watch_ends_by_itself_alone(sshd: Server, tmp_path: Path) ->
     assert "Traceback" not in shown and json.loads(told)["terminal_state"] == "CANCELLED"
     report = json.loads((tmp_path / "out" / "babysit-training.json").read_text())
     assert report["terminal_state"] == "CANCELLED"
+
+
+def test_connection_that_stays_lost_leaves_the_run_unproven(sshd: Server, tmp_path: Path) -> None:
+    """After the idle budget the watch ends; how far the run came is not known, so that nothing is called broken."""
+    log = tmp_path / "a.log"
+    log.write_text("step 1/5 loss 0.9\n")
+    words = [sys.executable, "-m", "harness", "watch", f"{getpass.getuser()}@127.0.0.1:{log}", "--out-dir", "out",
+             "--ssh-config", str(sshd.config), "--idle-timeout", "6"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    copy = tmp_path / "out" / "train.log"
+    wait_until(lambda: copy.exists() and copy.stat().st_size > 0)
+    sshd.stop()
+    try:
+        told, shown = process.communicate(timeout=60)
+    finally:
+        sshd.start()
+    answer = json.loads(told)
+    assert "connection-lost" in shown
+    assert (answer["decision"], answer["terminal_state"]) == ("CONDITIONAL", "CANCELLED")
+    assert "run-unfinished" in {reason["code"] for reason in answer["reasons"]}

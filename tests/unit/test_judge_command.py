@@ -270,3 +270,14 @@ def test_log_older_than_the_launch_is_stale(tmp_path: Path, capsys: pytest.Captu
     os.utime(log, (time.time() - 7 * 86400,) * 2)
     answer = judge(capsys, tmp_path / "out", "--log", log, "--launched-at", str(time.time() - 3600))
     assert (answer["decision"], "stale-metrics" in codes(answer)) == ("NO-GO", True)
+
+
+def test_named_samples_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--samples: the rollouts of a run that others made are measured as after a run of our own."""
+    (tmp_path / "a.log").write_text("step=1 loss=0.5\n")
+    (tmp_path / "samples.jsonl").write_text("".join(
+        json.dumps({"step": step, "prompt": "1 + 1 =", "completion": "The answer is 2.", "reward": 1.0}) + "\n"
+        for step in (1, 2)))
+    judge(capsys, tmp_path / "out", "--log", tmp_path / "a.log", "--samples", tmp_path / "samples.jsonl")
+    entry = next(e for e in read_journal(tmp_path / "out" / "journal.jsonl")[0] if e["event"] == "samples")
+    assert (entry["rows"], entry["last"]["step"]) == (2, 2)
