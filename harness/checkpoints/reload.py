@@ -45,8 +45,8 @@ class Target:
 
     path: Path
     adapter: str
-    """transformers, peft, safetensors, torch, lightning, deepspeed, torch-distributed, keras, keras-weights, orbax,
-    flax, tiny_lm; "" where nothing is known that loads it."""
+    """transformers, areno, peft, safetensors, torch, lightning, deepspeed, torch-distributed, keras,
+    keras-weights, orbax, flax, tiny_lm; "" where nothing is known that loads it."""
     files: tuple[Path, ...]
     step: int | None = None
     bytes: int = 0

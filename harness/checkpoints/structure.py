@@ -22,8 +22,8 @@ class Structure:
     """What the structure tells."""
 
     format: str
-    """peft, transformers, safetensors, tiny_lm, torch, lightning, deepspeed, torch-distributed, keras, keras-weights,
-    orbax, flax; "" for none that is known."""
+    """peft, transformers, areno, safetensors, tiny_lm, torch, lightning, deepspeed, torch-distributed, keras,
+    keras-weights, orbax, flax; "" for none that is known."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tensors: int = 0
@@ -73,6 +73,8 @@ def format_of(one: Checkpoint) -> str:
         return "peft"
     if one.weights or any(name.endswith(".bin") for name in names):
         model = read_config(directory).get("model_type")
+        if model and (directory / "areno_mlx_state.json").is_file():
+            return "areno"
         if model:
             return "tiny_lm" if model == "tiny_lm" else "transformers"
         return "safetensors" if one.weights else "torch"

@@ -13,7 +13,7 @@ from harness.checkpoints.reload import Target
 from harness.checkpoints.structure import format_of
 
 MAX_DTYPES = 5000
-_DIRECTORIES = ("transformers", "peft", "tiny_lm")
+_DIRECTORIES = ("transformers", "areno", "peft", "tiny_lm")
 
 
 def target_of(one: Checkpoint, base: Path | None = None) -> Target:
@@ -28,7 +28,7 @@ def target_of(one: Checkpoint, base: Path | None = None) -> Target:
     return Target(
         path=files[0].parent if is_directory else one.path, adapter=adapter, files=files, step=one.step, bytes=one.size,
         base=base if adapter == "peft" else None, module=_bundled_job() if adapter == "tiny_lm" else None,
-        dtypes=_dtypes(one) if adapter == "transformers" else {},
+        dtypes=_dtypes(one) if adapter in ("transformers", "areno") else {},
     )
 
 

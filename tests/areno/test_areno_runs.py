@@ -159,6 +159,15 @@ def test_sft_checkpoint_is_reported(sft_run: JudgedRun) -> None:
     assert (sft_run.report["total_steps"], steps) == (SFT_STEPS, [SFT_STEPS])
 
 
+@pytest.mark.parametrize("run", ["sft_run", "gspo_run"])
+def test_checkpoint_is_reloaded_by_areno(run: str, request: pytest.FixtureRequest) -> None:
+    """Through AReno's own provider, with a forward pass."""
+    judged: JudgedRun = request.getfixturevalue(run)
+    answer = judged.report["evidence"]["reload"]
+    assert (answer["adapter"], answer["status"], answer["forward_ok"]) == ("areno", "ok", True), answer
+    assert "loaded by AReno's MLX provider" in answer["notes"]
+
+
 def test_sft_metrics_directory_is_announced(sft_run: JudgedRun) -> None:
     """The flag that the harness added stands in the report."""
     overrides = sft_run.report["evidence"]["command"]["overrides"]

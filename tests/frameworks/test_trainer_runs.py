@@ -40,6 +40,8 @@ class Healthy:
     """Keys of the flags that the harness adds."""
     effective: tuple[tuple[str, Any], ...] = ()
     """Settings that the trainer says it used."""
+    reload: str = ""
+    """The loader that its checkpoint is given to; "" for a command that saves nothing."""
 
 
 def script(name: str, arguments: str = "") -> str:
@@ -53,6 +55,7 @@ HEALTHY = {
         command=script("hf_trainer.py", "--output_dir out --max_steps 20 --use_cpu True --save_steps 10"),
         framework="transformers", told_from="hf_trainer.py uses transformers.Trainer", updates=20, added=HF_ADDED,
         effective=(("max_steps", 20), ("learning_rate", 5e-05)),
+        reload="transformers",
     ),
     "hf-state-only": Healthy(
         command=script(
@@ -61,10 +64,12 @@ HEALTHY = {
         ),
         framework="transformers", told_from="hf_trainer.py", updates=12, added=("report_to",),
         effective=(("logging_steps", 4),),
+        reload="transformers",
     ),
     "sft": Healthy(
         command=script("trl_sft.py", f"{TRL} --dataset_name sft.jsonl --output_dir out --max_steps 10 --save_steps 5"),
         framework="trl", told_from="trl_sft.py uses trl.SFT", updates=10, added=HF_ADDED,
+        reload="transformers",
     ),
     "lora": Healthy(
         command=script(
@@ -74,10 +79,12 @@ HEALTHY = {
         ),
         framework="trl", told_from="trl_sft.py uses trl.SFT", updates=10, added=HF_ADDED,
         effective=(("learning_rate", 0.01),),
+        reload="peft",
     ),
     "dpo": Healthy(
         command=script("trl_dpo.py", f"{TRL} --dataset_name dpo.jsonl --output_dir out --max_steps 6 --save_steps 3"),
         framework="trl", told_from="trl_dpo.py uses trl.DPO", updates=6, added=HF_ADDED,
+        reload="transformers",
     ),
     "grpo": Healthy(
         command=script("trl_grpo.py", "tiny prompts.jsonl digits"),
@@ -87,6 +94,7 @@ HEALTHY = {
         command=script("lightning_script.py", "--max_epochs 3 --lr 0.02"),
         framework="lightning", told_from="lightning_script.py uses lightning's", updates=30,
         effective=(("lr", 0.02),),
+        reload="lightning",
     ),
     "lightning-cli": Healthy(
         command=script("lightning_cli.py", "fit --trainer.max_steps=30 --model.lr=0.02"),
@@ -109,6 +117,7 @@ HEALTHY = {
         f"--mixed_precision no --dynamo_backend no {shlex.quote(str(PROGRAMS / 'hf_trainer.py'))} "
         "--output_dir out --max_steps 10 --use_cpu True --save_steps 5",
         framework="transformers", told_from="hf_trainer.py", updates=10, added=HF_ADDED,
+        reload="transformers",
     ),
     "hydra-uv-run": Healthy(
         command=f"{shlex.quote(str(BIN / 'uv'))} run --no-project --python {PYTHON} "
@@ -117,11 +126,13 @@ HEALTHY = {
         effective=(("trainer.max_steps", 15), ("optimizer.lr", 0.01)),
     ),
     "jax": Healthy(
-        command=script("jax_absl.py"), framework="jax", told_from="jax_absl.py imports flax", updates=20
+        command=script("jax_absl.py"), framework="jax", told_from="jax_absl.py imports flax", updates=20,
+        reload="safetensors",
     ),
     "keras": Healthy(
         command=script("keras_fit.py", "--epochs 3"), framework="keras", told_from="keras_fit.py imports keras",
         updates=9,
+        reload="keras",
     ),
 }  # fmt: skip
 
@@ -198,11 +209,23 @@ def judge_run(materials: Path, tmp_path_factory: pytest.TempPathFactory) -> Judg
     return run
 
 
+@pytest.fixture(scope="session")
+def healthy_run(judge_run: Judge) -> Callable[[str], JudgedRun]:
+    """The run of a healthy command by its name, made once."""
+    made: dict[str, JudgedRun] = {}
+
+    def run(name: str) -> JudgedRun:
+        if name not in made:
+            made[name] = judge_run(HEALTHY[name].command)
+        return made[name]
+
+    return run
+
+
 @pytest.fixture(scope="session", params=sorted(HEALTHY))
-def healthy(request: pytest.FixtureRequest, judge_run: Judge) -> tuple[Healthy, JudgedRun]:
+def healthy(request: pytest.FixtureRequest, healthy_run: Callable[[str], JudgedRun]) -> tuple[Healthy, JudgedRun]:
     """Each healthy command with its run."""
-    asked = HEALTHY[request.param]
-    return asked, judge_run(asked.command)
+    return HEALTHY[request.param], healthy_run(request.param)
 
 
 def test_healthy_program_ends_with_go(healthy: tuple[Healthy, JudgedRun]) -> None:
@@ -237,6 +260,58 @@ def test_effective_values_are_read(healthy: tuple[Healthy, JudgedRun]) -> None:
     asked, run = healthy
     values = run.effective_values() if asked.effective else {}
     assert {key: values.get(key) for key, _ in asked.effective} == dict(asked.effective)
+
+
+def test_what_was_saved_is_reloaded(healthy: tuple[Healthy, JudgedRun]) -> None:
+    """By the loader that its users will use; a model of transformers makes a forward pass, and nothing is missing."""
+    asked, run = healthy
+    if not asked.reload:
+        pytest.skip("it is not told what this program saves")
+    answer = run.report["evidence"]["reload"]
+    assert (answer["adapter"], answer["status"], answer["missing"]) == (asked.reload, "ok", []), answer
+    assert answer["forward_ok"] is (True if asked.reload in ("transformers", "peft", "keras") else None)
+
+
+def checkpoints_of(path: Path, *options: str) -> dict[str, Any]:
+    """What `python -m harness checkpoints` says."""
+    words = [sys.executable, "-m", "harness", "checkpoints", str(path), *options]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=200, env={**os.environ, **ENVIRONMENT})
+    answer: dict[str, Any] = json.loads(ended.stdout)
+    assert ended.returncode == (0 if answer["ok"] else 1)
+    return answer
+
+
+def test_orbax_is_restored(healthy_run: Callable[[str], JudgedRun]) -> None:
+    """Beside the safetensors files of the same run, without its program."""
+    saved = Path(healthy_run("jax").report["best_checkpoint"]).parent / "orbax"
+    found = checkpoints_of(saved, "--verify", "--reload")
+    assert (found["ok"], found["reload"]["adapter"], found["reload"]["tensors"]) == (True, "orbax", 4), found
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    ({"hidden_size": 64}, "does not fit this base"), ({"vocab_size": 20}, "only 20 rows"),
+    ({"num_hidden_layers": 1}, "fit nowhere"), ({}, ""),
+])
+def test_adapter_is_held_against_its_base(
+    change: dict[str, int], told: str, healthy_run: Callable[[str], JudgedRun], materials: Path, tmp_path: Path
+) -> None:
+    """Another width, vocabulary or depth than the one that it was trained on fails; the right one loads."""
+    from transformers import AutoConfig, Qwen2ForCausalLM
+
+    config = AutoConfig.from_pretrained(materials / "tiny", **change)
+    if "num_hidden_layers" in change:
+        config.layer_types = config.layer_types[:1]
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "tiny")
+    saved = Path(healthy_run("lora").report["best_checkpoint"])
+    answer = checkpoints_of(saved, "--reload", "--base", str(tmp_path / "tiny"))["reload"]
+    assert (answer["status"] == "ok") == (not told) and told in (answer["error"] or ""), answer
+
+
+def test_adapter_without_its_base_is_not_attempted(healthy_run: Callable[[str], JudgedRun], tmp_path: Path) -> None:
+    """It names the option that would tell where the base is."""
+    saved = Path(healthy_run("lora").report["best_checkpoint"])
+    answer = checkpoints_of(saved, "--reload")["reload"]
+    assert answer["status"] == "not-attempted" and "--base" in answer["error"]
 
 
 @pytest.fixture(scope="session")

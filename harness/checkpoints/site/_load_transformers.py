@@ -16,6 +16,8 @@ def load_transformers(request, answer):
     """The model by its architecture, its keys, its tokenizer, one forward pass, and for language models a sample."""
     model, info = from_directory(request["path"], answer, request)
     compare_keys(info, answer)
+    if not any(path.endswith(".safetensors") for path in request["files"]):
+        look_at_values(model, answer)
     compare_dtypes(model, request, answer)
     tokenizer = load_tokenizer(request["path"], answer)
     use(model, tokenizer, request, answer)
@@ -131,6 +133,14 @@ def class_of(transformers, config, task):
     if config.architectures:
         raise NotAttempted(f"transformers here has no {config.architectures[0]}")
     return transformers.AutoModelForCausalLM if task == "CAUSAL_LM" else transformers.AutoModel
+
+
+def look_at_values(model, answer):
+    """Values of a format that only a loader reads."""
+    from _load_torch import look_at
+
+    for name, tensor in model.state_dict().items():
+        look_at(name, tensor, answer)
 
 
 def compare_keys(info, answer):

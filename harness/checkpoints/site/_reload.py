@@ -37,7 +37,7 @@ class Answer:
         self.fields = {
             "adapter": adapter, "status": "ok", "error": None, "missing": [], "unexpected": [], "mismatched": [],
             "nonfinite": [], "dtype_changes": [], "tensors": 0, "forward_ok": None, "samples": [], "notes": [],
-            "eval_loss": None, "pickle_allowed": False,
+            "eval_loss": None, "pickle_allowed": False, "values_read": False,
         }
 
     def names(self, field, names):
@@ -74,6 +74,10 @@ def load(request, answer):
         import _load_arrays
 
         getattr(_load_arrays, "load_" + adapter.replace("-", "_"))(request, answer)
+    elif adapter == "areno":
+        import _load_areno
+
+        _load_areno.load_areno(request, answer)
     elif adapter == "tiny_lm":
         import _load_tiny_lm
 
