@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ class Asked:
     reload: bool = False
     base: Path | None = None
     allow_pickle: bool = False
+    roots: tuple[Path, ...] = ()
+    """Where a run saved, if `root` is its out-dir."""
+    known: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Checkpoint path -> metrics, as the run's own records tell them."""
 
 
 def checkpoints_report(asked: Asked) -> dict[str, Any]:
@@ -43,9 +47,9 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     """
     if not asked.root.exists():
         raise ConfigError(f"{asked.root}: no such file or directory")
-    inventory = take_inventory((asked.root.absolute(),))
+    inventory = take_inventory(asked.roots or (asked.root.absolute(),))
     histories = _histories(inventory.checkpoints)
-    rows = [(one, _row(one, asked.verify, histories.get(one.path.parent, {}))) for one in inventory.checkpoints]
+    rows = [(one, _row(one, asked, histories.get(one.path.parent, {}))) for one in inventory.checkpoints]
     usable = [(one, row) for one, row in rows if row["complete"] is not False]
     latest = usable[-1] if usable else None
     best = _best(usable, asked) or latest
@@ -73,11 +77,12 @@ def _histories(found: tuple[Checkpoint, ...]) -> dict[Path, dict[int, dict[str, 
     return {parent: history_of(path) for parent, path in newest.items()}
 
 
-def _row(one: Checkpoint, verify: bool, history: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
-    metrics = {**(history.get(one.step, {}) if one.step is not None else {}), **one.metrics}
+def _row(one: Checkpoint, asked: Asked, history: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
+    recorded = asked.known.get(str(one.path), {})
+    metrics = {**(history.get(one.step, {}) if one.step is not None else {}), **recorded, **one.metrics}
     structure = read_structure(one)
     problems, full = list(structure.problems), {}
-    if verify and not problems:
+    if asked.verify and not problems:
         seen = verify_checkpoint(one)
         problems += [*seen.problems, *(f"{name}: not finite" for name in seen.nonfinite)]
         full = _full(seen)

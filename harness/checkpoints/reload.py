@@ -27,6 +27,8 @@ READ_BYTES_PER_S = 50e6
 """What a slow disk gives; a checkpoint gets the time to be read at this rate beside TIME_LIMIT_S."""
 BASE_MEMORY_BYTES = 3 << 30
 """What the libraries themselves may take."""
+LEAST_MEMORY_BYTES = 512 << 20
+"""What has to be free beside one and a half times the checkpoint, or it is not attempted."""
 MEMORY_FACTOR = 2.5
 """How much of its size a checkpoint may take while it is loaded."""
 POLL_S = 0.1
@@ -79,13 +81,14 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
              "command": command_elsewhere(target, where)}
     if not target.adapter:
         return {**facts, "status": "not-attempted", "error": "its format is not known to any loader"}
-    need = BASE_MEMORY_BYTES + int(MEMORY_FACTOR * (target.bytes + _size(target.base)))
+    size = target.bytes + _size(target.base)
+    need, limit = LEAST_MEMORY_BYTES + int(1.5 * size), BASE_MEMORY_BYTES + int(MEMORY_FACTOR * size)
     available = psutil.virtual_memory().available
     if need > available:
         return {**facts, "status": "not-attempted",
-                "error": f"it may take {need >> 20} MiB of memory to load, and {available >> 20} MiB are free"}
+                "error": f"it takes {need >> 20} MiB of memory to load, and {available >> 20} MiB are free"}
     started = time.monotonic()
-    answer = _ask(target, where, need)
+    answer = _ask(target, where, limit)
     return {**facts, **answer, "seconds": round(time.monotonic() - started, 3)}
 
 

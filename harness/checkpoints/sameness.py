@@ -10,6 +10,8 @@ from harness.checkpoints.huggingface import held_tensors
 from harness.checkpoints.inventory import Checkpoint
 
 CHUNK_BYTES = 4 << 20
+_DERIVED = ("inv_freq", "lm_head.weight", "position_ids")
+"""What is computed again or tied when a model is loaded; whether a head may be absent is told by its config."""
 MAX_COMPARED = 20
 """Earlier checkpoints that the last one is held against, the newest first."""
 
@@ -69,7 +71,7 @@ def lost_tensors(numbered: Sequence[Checkpoint]) -> tuple[tuple[str, ...], str |
     if len(numbered) < 2 or not numbered[-1].weights or not numbered[-2].weights:
         return (), None
     before, last = (set(held_tensors(one.weights)[0]) for one in numbered[-2:])
-    lost = before - last
+    lost = {name for name in before - last if not name.endswith(_DERIVED)}
     if not lost or len(lost) * 2 > len(before) or last - before:
         return (), None
     return tuple(sorted(lost)), str(numbered[-2].path)

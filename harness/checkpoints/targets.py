@@ -26,7 +26,8 @@ def target_of(one: Checkpoint, base: Path | None = None) -> Target:
         adapter = "torch"
     is_directory = adapter in _DIRECTORIES and bool(files)
     return Target(
-        path=files[0].parent if is_directory else one.path, adapter=adapter, files=files, step=one.step, bytes=one.size,
+        path=files[0].parent if is_directory else one.path, adapter=adapter, files=files, step=one.step,
+        bytes=sum(one.marks[path].size for path in files if path in one.marks),
         base=base if adapter == "peft" else None, module=_bundled_job() if adapter == "tiny_lm" else None,
         dtypes=_dtypes(one) if adapter in ("transformers", "areno") else {},
     )

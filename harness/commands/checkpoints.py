@@ -24,7 +24,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """See `harness.checkpoints.command.checkpoints_report`."""
     from harness.checkpoints.command import Asked, checkpoints_report
 
+    roots, known = _of_run(arguments.root)
     return checkpoints_report(Asked(
         root=arguments.root, metric=arguments.metric, mode=arguments.mode, verify=arguments.verify,
         reload=arguments.reload, base=arguments.base.absolute() if arguments.base else None,
-        allow_pickle=arguments.allow_pickle))
+        allow_pickle=arguments.allow_pickle, roots=roots, known=known))
+
+
+def _of_run(root: Path) -> tuple[tuple[Path, ...], dict[str, dict[str, float]]]:
+    """(where the run of an out-dir saved, metrics by checkpoint); nothing for a directory that is none."""
+    from harness.judge.saved import saved_checkpoints
+    from harness.record import outdir
+    from harness.record.run_record import open_record
+
+    if not (root / outdir.RUN_SPEC).is_file():
+        return (), {}
+    with open_record(root) as record:
+        roots = (record.fact("checkpoints", "facts") or {}).get("roots") or []
+        saved = saved_checkpoints(record)
+    return tuple(Path(place) for place in roots), {str(root.absolute() / one.path): dict(one.metrics) for one in saved}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.naming import step_of
 from harness.judge.checks_progress import check_exit
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, was_stopped
@@ -87,17 +87,15 @@ def _caught_up(seen: Observation) -> bool:
 
 
 def _newest_unfinished(seen: Observation) -> str:
-    """An unfinished save with no whole checkpoint of its step: one that was repeated since is only litter."""
-    done = set(seen.weights.steps)
+    """An unfinished save of a later step than every whole one; where none is whole, any."""
+    last = seen.weights.last_step
     for path in _facts(seen).get("unfinished") or []:
-        digits = [int(part) for part in _numbers(Path(path).name)]
-        if not any(number in done for number in digits):
+        name = Path(path).name
+        number = re.search(r"\d{1,12}", name)
+        step = step_of(name) if step_of(name) is not None else int(number.group()) if number else None
+        if not _facts(seen).get("latest") or (step is not None and last is not None and step > last):
             return str(path)
     return ""
-
-
-def _numbers(text: str) -> Iterator[str]:
-    return iter(re.findall(r"\d{1,12}", text))
 
 
 def check_delivered(seen: Observation) -> Check:
@@ -117,19 +115,23 @@ def check_delivered(seen: Observation) -> Check:
 
 
 def _stood_still(seen: Observation, repeated: list[str]) -> bool:
-    """Whether nothing had to change between two checkpoints: real_step tells a start that never moved, and a learning
-    rate of 0 moves nothing."""
+    """Whether nothing had to change between two checkpoints: a learning rate or a gradient of 0 moves nothing.
+
+    A start that never moved is real_step's to tell.
+    """
     if seen.weights.change in ("none", "cast-only", "resize-only", "buffers-only"):
         return True
     steps = {str(item.get("path")): item.get("step") for item in _facts(seen).get("checkpoints") or []}
     found = [step for path in repeated if isinstance(step := steps.get(path), int)]
-    if len(found) < 2 or seen.record.store is None or not seen.lr:
+    if len(found) < 2 or seen.record.store is None:
         return False
     shift = 1 if seen.facts is not None and seen.facts.step_base == 0 else 0
-    low, high = min(found), max(found)
-    rates = [point.value for point in seen.record.store.iter_series(seen.lr[0].tag, run=seen.lr[0].run)
-             if low < point.step + shift <= high]
-    return bool(rates) and not any(rate > 0 for rate in rates)
+    for tag in (*seen.lr[:1], *seen.grad_norm[:1]):
+        values = [point.value for point in seen.record.store.iter_series(tag.tag, run=tag.run)
+                  if min(found) < point.step + shift <= max(found)]
+        if values and not any(value > 0 for value in values):
+            return True
+    return False
 
 
 def _reloads(seen: Observation) -> list[dict[str, Any]]:

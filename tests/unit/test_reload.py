@@ -167,3 +167,18 @@ def test_child_ends_with_its_parent(tmp_path: Path) -> None:
     child.stdin.close()
     assert child.wait(timeout=20) == 1
     child.stdout.close()
+
+
+@pytest.mark.parametrize("format", ["safetensors", "bin"])
+def test_memory_is_asked_for_by_the_weights_alone(format: str, tmp_path: Path) -> None:
+    """An optimizer's state beside them is not loaded, and does not count."""
+    place = tmp_path / "checkpoint-1"
+    place.mkdir()
+    state = {"a": torch.ones(1000)}
+    if format == "bin":
+        torch.save(state, place / "pytorch_model.bin")
+    else:
+        save_file(state, place / "model.safetensors")
+    torch.save({"v": torch.ones(100_000)}, place / "optimizer.pt")
+    (one,) = find_checkpoints(tmp_path)
+    assert one.size > 400_000 and target_of(one).bytes < 10_000

@@ -130,6 +130,7 @@ HEALTHY_SAVES = {
     "error-that-was-got-over": facts(whole(0), whole(10), save_errors=[{**ERROR, "names_root": True}]),
     "litter-of-an-earlier-try": facts(whole(0), whole(10), unfinished=["tmp-checkpoint-10"]),
     "untrained-start-repeated": facts(whole(0), whole(10), whole(None, "final")),
+    "scratch-file-of-the-job": facts(whole(0), whole(10), unfinished=["tmp_model.pt"]),
     "plain-tensors": facts(whole(0), whole(10)),
 }
 
@@ -152,6 +153,12 @@ def test_rate_of_zero_moves_no_weight(tmp_path: Path) -> None:
     """Equal checkpoints between which the learning rate was 0 are no fault."""
     same = facts(whole(0), whole(8), whole(10), repeated=["step_10", "step_8"])
     assert judged(replace(HEALTHY, checkpoints=same, lr=(0.1,) * 8 + (0.0,) * 2), tmp_path)["decision"] == "GO"
+
+
+def test_gradient_of_zero_moves_no_weight(tmp_path: Path) -> None:
+    """Rewards that are all the same at the end give no gradient; the run learnt before."""
+    same = facts(whole(0), whole(8), whole(10), repeated=["step_10", "step_8"])
+    assert judged(replace(HEALTHY, checkpoints=same, grad_norm=(1.0,) * 8 + (0.0,) * 2), tmp_path)["decision"] == "GO"
 
 
 def test_full_disk_leaves_what_was_whole_the_best(tmp_path: Path) -> None:
@@ -189,3 +196,37 @@ def test_damaged_checkpoint_is_never_the_best(tmp_path: Path) -> None:
     with open_record(run.write(tmp_path)) as record:
         best = best_checkpoint(record)
     assert best is not None and best.step == 5
+
+
+def test_command_lists_a_runs_checkpoints_with_its_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an out-dir: where the run saved, with the values of metrics.db at each step."""
+    import json
+
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    from harness.cli import main
+
+    for step in (2, 4, 10):
+        place = tmp_path / "saved" / f"step_{step}"
+        place.mkdir(parents=True)
+        save_file({"w": np.full(4, step, np.float32)}, place / "model.safetensors")
+    items = [whole(step, f"saved/step_{step}") for step in (2, 4, 10)]
+    replace(HEALTHY, checkpoints=facts(*items, roots=[str(tmp_path / "saved")]),
+            loss=(3, 2, 1, 0.5, 1, 2, 3, 4, 5, 6)).write(tmp_path)
+    assert main(["checkpoints", str(tmp_path), "--metric", "train/loss"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [item["metrics"]["train/loss"] for item in answer["checkpoints"]] == [2, 0.5, 6]
+    assert (answer["best"], answer["latest"]) == (str(tmp_path / "saved/step_4"), str(tmp_path / "saved/step_10"))
+
+
+@pytest.mark.parametrize(("words", "code"), [(["none"], 2), ([".", "--metric", "blorp"], 2), (["."], 1)])
+def test_command_tells_usage_from_an_empty_directory(
+    words: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such path, a metric whose direction cannot be told, and a directory without checkpoints."""
+    from harness.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoints", *words]) == code
+    assert '"ok": false' in capsys.readouterr().out

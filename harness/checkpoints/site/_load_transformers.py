@@ -111,16 +111,17 @@ def from_directory(path, answer, request, use_config_class=None):
     names = os.listdir(path)  # noqa: PTH208
     safe = any(name.endswith(".safetensors") for name in names)
     options = {"local_files_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
-    if safe:
-        options["use_safetensors"] = True
+    options |= {"use_safetensors": True} if safe else {"weights_only": True}
     try:
-        return model_class.from_pretrained(path, torch_dtype="auto", weights_only=True, **options)
+        return model_class.from_pretrained(path, torch_dtype="auto", **options)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         if "weights_only" in text or "Unsupported global" in text or "UnpicklingError" in text:
             from _load_torch import refusal
 
             raise Refused(refusal(path, text)) from error
+        if raw.get("quantization_config"):
+            raise NotAttempted(f"its quantized weights need another device or package: {text[:500]}") from error
         raise
 
 
@@ -183,7 +184,11 @@ def load_tokenizer(path, answer):
         return None
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        answer.fail(f"the tokenizer beside the weights does not load: {error}")
+        return None
     if getattr(tokenizer, "chat_template", None):
         try:
             tokenizer.apply_chat_template([{"role": "user", "content": PROMPT}], tokenize=False,
@@ -202,22 +207,32 @@ def use(model, tokenizer, request, answer):
     rows = getattr(getattr(model, "config", None), "vocab_size", None)
     if tokenizer is not None and rows and len(tokenizer) > rows:
         answer.note(f"the tokenizer has {len(tokenizer)} tokens, the config says {rows}")
-    inputs = inputs_of(model, tokenizer, request)
-    with torch.inference_mode():
-        output = model(**inputs)
-    values = output.logits if getattr(output, "logits", None) is not None else output[0]
+    try:
+        inputs = inputs_of(model, tokenizer, request)
+        with torch.inference_mode():
+            output = model(**inputs)
+        values = output.logits if getattr(output, "logits", None) is not None else output[0]
+    except Exception as error:
+        # What this architecture takes is not known here; that is no fault of the checkpoint.
+        answer.note(f"no forward pass was made: {type(error).__name__}: {error}")
+        return
     answer.fields["forward_ok"] = bool(torch.isfinite(values.float()).all())
     if not answer.fields["forward_ok"]:
         answer.fields["error_kind"] = "forward"
         answer.fail("a forward pass gives values that are not finite")
     elif tokenizer is not None and hasattr(model, "can_generate") and model.can_generate():
-        generate(model, tokenizer, request, answer)
+        try:
+            generate(model, tokenizer, request, answer)
+        except Exception as error:
+            answer.note(f"no text was generated: {type(error).__name__}: {error}")
 
 
 def inputs_of(model, tokenizer, request):
     """A short prompt, else the first token ids, else what the model calls its dummy inputs."""
     import torch
 
+    if getattr(model.config, "is_encoder_decoder", False):
+        return dict(model.dummy_inputs)
     if tokenizer is not None:
         encoded = tokenizer(prompts_of(request)[0], return_tensors="pt")
         if encoded["input_ids"].numel():
