@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from harness.checkpoints.inventory import Checkpoint, find_all
+from harness.checkpoints.inventory import find_all
 from harness.checkpoints.reload import Surroundings, reload_checkpoint
 from harness.checkpoints.targets import is_adapter, target_of
 from harness.judge.saved import Saved, best_checkpoint, saved_checkpoints
 from harness.record import outdir
 from harness.record.journal import Journal
-from harness.record.run_record import open_record
+from harness.record.run_record import RunRecord, open_record
 from harness.supervise.preflight import Plan
+
+MAX_PROMPTS = 3
 
 
 def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bool]) -> None:
@@ -22,6 +24,7 @@ def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bo
     out_dir = plan.spec.out_dir
     with open_record(out_dir) as record:
         chosen = _chosen(saved_checkpoints(record), best_checkpoint(record))
+        prompts = _prompts(record)
     if not chosen:
         return
     found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
@@ -34,7 +37,7 @@ def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bo
         one = found.get(str(out_dir / saved.path)) or found.get(saved.path)
         if is_cancelled():
             return
-        facts = _reload(one, base, where) if one else {
+        facts = reload_checkpoint(replace(target_of(one, base), prompts=prompts), where) if one else {
             "status": "not-attempted", "adapter": "", "error": "it is gone", "step": saved.step}
         journal.write("reload", facts={**facts, "path": outdir.relative(out_dir, saved.path)})
 
@@ -45,5 +48,8 @@ def _chosen(saved: tuple[Saved, ...], best: Saved | None) -> list[Saved]:
     return list({one.path: one for one in (*([best] if best else []), *delivered)}.values())
 
 
-def _reload(one: Checkpoint, base: Path | None, where: Surroundings) -> dict[str, Any]:
-    return reload_checkpoint(target_of(one, base), where)
+def _prompts(record: RunRecord) -> tuple[str, ...]:
+    """Prompts that the run trained on, for the language model's samples."""
+    rows = (record.fact("dataset", "normalized") or {}).get("samples") or []
+    prompts = [row.get("prompt") for row in rows if isinstance(row, dict)]
+    return tuple(prompt for prompt in prompts if isinstance(prompt, str) and prompt)[:MAX_PROMPTS]
