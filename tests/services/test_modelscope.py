@@ -46,7 +46,8 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 def environment(place: Path, endpoint: str, **more: str) -> dict[str, str]:
     """A home and a cache of its own, and no proxy in between."""
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    kept = {name: value for name, value in os.environ.items()
+            if "proxy" not in name.lower() and name != "HF_HUB_OFFLINE"}
     (place / "home").mkdir(exist_ok=True)
     return {**kept, "HOME": str(place / "home"), "MODELSCOPE_CACHE": str(place / "cache"),
             "MODELSCOPE_ENDPOINT": endpoint, "HF_HOME": str(place / "hf"), **more}
@@ -200,6 +201,13 @@ def test_msdataset_is_inspected_row_by_row(hub: Hub, tmp_path: Path) -> None:
         assert found.ok, found.errors
         assert (found.total, found.normalized.samples[0]) == (5, ROWS[0])
         assert found.files
+
+
+def test_offline_mode_of_another_hub_is_named(hub: Hub, tmp_path: Path) -> None:
+    """HF_HUB_OFFLINE also stops MsDataset; that is no hub out of reach."""
+    found = inspected("acme/sums", tmp_path, environment(tmp_path, hub.endpoint, HF_HUB_OFFLINE="1"))
+    assert [problem.reason for problem in found.errors] == [Reason.DATASET_UNREADABLE]
+    assert "HF_HUB_OFFLINE is set" in found.errors[0].message
 
 
 MISSING = {

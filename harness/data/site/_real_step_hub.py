@@ -86,6 +86,9 @@ def problem_of(error: BaseException, what: str) -> HubProblem:
     if names & {"FileDownloadError", "FileIntegrityError"}:
         return HubProblem("hub-damaged", f"{what}: a file does not arrive whole: {_cause(error)[:300]}; what arrived "
                                          "stays in the cache, and the next try goes on from there")
+    if "OfflineModeIsEnabled" in names or "Offline mode is enabled" in text:
+        return HubProblem("hub-offline-mode", f"{what}: HF_HUB_OFFLINE is set, and with it modelscope's MsDataset "
+                                              "loads nothing; unset it for this command, or give a local path")
     if names & {"NetworkError", "ConnectionError", "RequestTimeoutError", "TimeoutError", "Timeout"}:
         return HubProblem("hub-unreachable", f"{what}: the connection to ModelScope at {endpoint()} broke off: {text}")
     return HubProblem("hub-failed", f"{what}: {type(error).__name__}: {text}")
