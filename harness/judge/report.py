@@ -123,6 +123,11 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
     for entry in record.every("source-notice"):
         found.append({"severity": "low", "title": f"the watched log: {entry['kind']}", "description": entry["message"],
                       "fix": "nothing, where the job itself did it; else see that no output was lost"})
+    for entry in record.every("log-end"):
+        if entry.get("lost_bytes"):
+            found.append({"severity": "low", "title": "the log is incomplete",
+                          "description": f"{entry['lost_bytes']} of {entry.get('bytes')} bytes of output could not be "
+                                         "written", "fix": "give the out-dir a disk with more room"})
     for entry in record.every("stragglers"):
         commands = "; ".join(str(item.get("command")) for item in entry.get("processes", []))
         found.append({"severity": "low", "title": "processes outlived the trainer and were stopped",

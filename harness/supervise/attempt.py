@@ -122,6 +122,7 @@ class Attempt:
         run.collection.poll()
         for news in run.collection.check_anomalies():
             run.progress.say(news)
+            run.progress.pace.eventful("anomaly")
         if run.collection.anomalies.stop is not None:
             run.stopping.ask("stop-on")
         if (line := run.collection.early_stop.check()) is not None:

@@ -11,6 +11,9 @@ from harness.supervise.stop_trace import StopTrace
 
 TAIL_BYTES = 64 << 10
 _EXCEPTION = re.compile(rb"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)[\w.]*(?::.*)?)$", re.M)
+RESERVE_BYTES = 32 << 20
+"""Room that the log leaves to the evidence, or a quarter of the file system where that is less."""
+CHECK_EVERY_BYTES = 256 << 10
 LINES_AFTER = 10
 """A traceback that so many lines follow was survived."""
 _TRACEBACK = b"Traceback (most recent call last):"
@@ -26,6 +29,9 @@ class LogWriter:
         self.lost = 0
         """Bytes that could not be written."""
         self.stop_trace = StopTrace()
+        self.is_full = False
+        """Whether the disk had no room for more of it when it was last looked at."""
+        self._unchecked = CHECK_EVERY_BYTES
         self._stream = stream
         self._handle: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
@@ -37,6 +43,13 @@ class LogWriter:
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
+        self._unchecked += len(data)
+        if self._handle is not None and (self._unchecked >= CHECK_EVERY_BYTES or self.is_full):
+            self._unchecked = 0
+            self.is_full = not _has_room(self._handle, len(data))
+        if self.is_full:
+            self.lost += len(view)
+            return
         while view and self._handle is not None:
             try:
                 view = view[os.write(self._handle, view):]
@@ -71,3 +84,13 @@ class LogWriter:
         if match and after.count(b"\n", match.end()) > LINES_AFTER:
             return None
         return match.group(1).decode("utf-8", "replace")[:500] if match else "an exception without a readable type"
+
+
+def _has_room(handle: int, wanted_bytes: int) -> bool:
+    """Whether the file system has more than the reserve left once that is written."""
+    try:
+        system = os.fstatvfs(handle)
+    except OSError:
+        return True
+    left = system.f_bavail * system.f_frsize - wanted_bytes
+    return left > min(RESERVE_BYTES, system.f_blocks * system.f_frsize // 4)
