@@ -6,8 +6,8 @@ import re
 
 _WORD = re.compile(r"[a-z0-9]+|[^\x00-\x7f]+")
 _EVALUATION = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev"})
-_SAYS_LITTLE = frozenset({"train", "training", "epoch", "step"})
-"""Dropped as long as another word is left: Lightning logs train_loss_step, Keras epoch_loss."""
+_SAYS_LITTLE = (frozenset({"train", "training"}), frozenset({"epoch", "step"}))
+"""Dropped in turn as long as another word is left: Lightning logs train_loss_step, Keras epoch_loss."""
 _SHORT = {"learning": "lr", "rate": "lr", "gradient": "grad", "accuracy": "acc"}
 
 
@@ -18,4 +18,6 @@ def meaning(run: str, tag: str) -> frozenset[str]:
         words.add("eval")
     if words & _EVALUATION:
         words = (words - _EVALUATION) | {"eval"}
-    return frozenset(words - _SAYS_LITTLE or words)
+    for little in _SAYS_LITTLE:
+        words = words - little or words
+    return frozenset(words)

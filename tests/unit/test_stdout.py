@@ -134,7 +134,10 @@ def test_recorded_transformers_log(name: str, steps: range) -> None:
     assert reader.rate is not None and reader.rate > 1
 
 
-@pytest.mark.parametrize(("name", "state"), [("dpo.stdout", "trl-dpo"), ("log_completions.stdout", "trl-grpo")])
+@pytest.mark.parametrize(("name", "state"), [
+    ("dpo.stdout", "trl-dpo"), ("log_completions.stdout", "trl-grpo"), ("gspo.stdout", "trl-gspo"),
+    ("sft.stdout", "trl-sft"),
+])
 def test_recorded_rows_without_bars(name: str, state: str) -> None:
     """Standard output alone: the closing row tells the steps of the run, so those of each row are known."""
     history = json.loads((STATES / state / "trainer_state.json").read_text())["log_history"]
@@ -142,6 +145,15 @@ def test_recorded_rows_without_bars(name: str, state: str) -> None:
     rows = [(row["step"], pytest.approx(row["loss"], rel=1e-3)) for row in history if "loss" in row]
     assert series["loss"] == rows
     assert (reader.problems(final=True), reader.announced_total) == ([], rows[-1][0])
+
+
+def test_recorded_ppo_rows() -> None:
+    """TRL's PPO prints no loss; its rows are numbered, which here are the steps of trainer_state.json."""
+    history = json.loads((STATES / "trl-ppo" / "trainer_state.json").read_text())["log_history"]
+    reader, series, _ = read(OUTPUT / "ppo.stdout")
+    tag = "objective/kl"
+    assert series[tag] == [(row["step"], pytest.approx(row[tag], rel=1e-3)) for row in history if tag in row]
+    assert "loss" not in series and [problem.code for problem in reader.problems()] == ["steps-unknown"]
 
 
 def test_recorded_progress_of_dpo() -> None:
