@@ -16,6 +16,7 @@ from harness.probe.reader import read_probe
 from harness.record import outdir
 from harness.record.files import write_text
 from harness.record.journal import Journal
+from harness.record.meaning import meaning
 from harness.record.redaction import Redactor
 from harness.record.vocabulary import AnomalyType, Phase, Severity
 from harness.spec import RunSpec
@@ -28,6 +29,7 @@ from harness.watch.progress import fits
 CHUNK_BYTES = 1 << 20
 WAITING_POINTS = 100_000
 """Points of a file whose owner is not known yet that are kept until it is."""
+OUTPUT_KIND = "stdout"
 PROBE_PAUSE_S = 1.0
 MAX_STACKS = 3
 """Stalls of one run whose stacks are taken."""
@@ -53,6 +55,10 @@ class AnomalyWatch:
         self._board = self._new_board()
         self._lines: list[str] = []
         self._roles: dict[tuple[str, str], tuple[Role, bool]] = {}
+        self._voices: dict[frozenset[str], str] = {}
+        """Kind of the file that tells a metric, by what its tag means; of others that tell it too nothing is fed."""
+        self._printed: dict[frozenset[str], str] = {}
+        """Series of the output, which tells what no file does."""
         self._waiting: list[tuple[Tracked, EventColumns]] = []
         self._ranks: dict[str, int | None] = {}
         self._probe: tuple[float, int | None, int | None] = (0.0, None, None)
@@ -85,9 +91,11 @@ class AnomalyWatch:
         elif tracked.ownership != "foreign" and sum(len(c.tag) for _, c in self._waiting) < WAITING_POINTS:
             self._waiting.append((tracked, columns))
 
-    def check(self, completed: int, target: int | None) -> list[str]:
-        """Once a poll: the lines to announce. `target`: after it no step is expected."""
+    def check(self, completed: int, target: int | None, printed: int | None = None) -> list[str]:
+        """Once a poll: the lines to announce. `target`: after it no step is expected; `printed`: the step that the
+        output tells."""
         self._feed_known()
+        self._note(self._board.printed(printed))
         may_stall = target is None or completed < target
         if may_stall and self._board.stall.is_late(time.monotonic()):
             self._note(self._ask_probe())
@@ -124,13 +132,30 @@ class AnomalyWatch:
             self.points(tracked, columns)
 
     def _feed(self, tracked: Tracked, columns: EventColumns) -> None:
-        roles = [self._role(tracked.run, tag) for tag in columns.tags]
+        told = {index: self._is_told(tracked, columns.tags[index]) for index in set(columns.tag)}
+        roles = {index: self._role(tracked.run, columns.tags[index]) for index in told}
+        series = {index: f"{tracked.run}:{columns.tags[index]}" if tracked.run else "" for index in told}
         points = (
-            Point(columns.tags[index], roles[index][0], step, value, wall, roles[index][1])
+            Point(columns.tags[index], roles[index][0], step, value, wall, roles[index][1], series[index])
             for index, step, value, wall in zip(
                 columns.tag, columns.step, columns.value, columns.wall_time, strict=True)
+            if not told[index]
         )
         self._note(self._board.points(points), tracked)
+
+    def _is_told(self, tracked: Tracked, tag: str) -> bool:
+        """Whether a better source tells the same; one that is better than the output takes its series over."""
+        kind, sense = tracked.reader.kind, meaning(tracked.run, tag)
+        if kind == OUTPUT_KIND:
+            if sense not in self._voices:
+                self._printed.setdefault(sense, tag)
+            return sense in self._voices
+        if sense not in self._voices:
+            self._voices[sense] = kind
+            printed = self._printed.pop(sense, None)
+            if printed is not None:
+                self._board.rename(printed, f"{tracked.run}:{tag}" if tracked.run else tag)
+        return self._voices[sense] != kind
 
     def _role(self, run: str, tag: str) -> tuple[Role, bool]:
         if (run, tag) not in self._roles:

@@ -179,7 +179,7 @@ class Collection:
     def check_anomalies(self) -> list[str]:
         """Once a poll: what went wrong or is over, to be announced."""
         target = self.plan.spec.max_steps or self.plan.facts.target_steps
-        return self.anomalies.check(self.completed_steps(), target)
+        return self.anomalies.check(self.completed_steps(), target, self.metrics.printed.step)
 
     def completed_epochs(self) -> float:
         """Epochs by the newest point of a tag `epoch`, 0 while there is none."""

@@ -17,6 +17,7 @@ from harness.watch.anomalies.stall import Stall
 from harness.watch.anomalies.throughput import SlowThroughput
 
 LAST_POINTS = 10
+MAX_PAST = 10_000
 STEPS_AFTER = 2
 """Steps that must be made after an error in the output before it is over."""
 MAX_LISTED = 50
@@ -78,6 +79,9 @@ class Board:
         self._listed: Counter[AnomalyType] = Counter()
         self._number = 0
         self._last = {role: deque[tuple[int, float]](maxlen=LAST_POINTS) for role in ("loss", "grad_norm", "lr")}
+        self._past: set[tuple[AnomalyType, str, int | None]] = set()
+        """(type, subject, step) of what began, since a source that comes later may tell it again."""
+        self._printed_step: int | None = None
         self._incident_level = 0
         self._roles_known = False
         """Whether a tag was seen whose role is known; the others count no steps then."""
@@ -122,6 +126,25 @@ class Board:
             self.last_step = newest
             changes += self._settle(self.stall.progress(newest, now))
         return changes
+
+    def rename(self, old: str, new: str) -> None:
+        """A series goes on under another name: another source tells it better."""
+        for detector in (self._nonfinite, self._divergence, self._gradient, self._throughput):
+            detector.rename(old, new)
+        self._past |= {(kind, new, step) for kind, subject, step in self._past if subject == old}
+        for kind in AnomalyType:
+            item = self._open.pop((kind, old), None)
+            if item is not None:
+                item.sighting = replace(item.sighting, subject=new)
+                self._open[kind, new] = item
+
+    def printed(self, step: int | None) -> list[Change]:
+        """The step that the output tells last, by its bars too; no count of updates."""
+        if step is None or step == self._printed_step:
+            return []
+        self._printed_step = step
+        now = self._clock()
+        return self._settle(self.stall.progress(step, now) if self.last_step is None else self.stall.moved(now))
 
     def text(self, data: bytes) -> list[Change]:
         """What the job printed."""
@@ -195,6 +218,12 @@ class Board:
                 return None
             known.sighting = replace(sighting, step=known.sighting.step)
             return self._change(known, point)
+        past = sighting.type, sighting.subject, sighting.step
+        if past in self._past and sighting.step is not None:
+            self._open[key] = _Open(number=0, sighting=sighting, seen_at=self._wall())
+            return None
+        if len(self._past) < MAX_PAST:
+            self._past.add(past)
         self._listed[sighting.type] += 1
         listed = self._listed[sighting.type] <= MAX_LISTED
         if listed:
@@ -207,11 +236,14 @@ class Board:
 
     def _is_told(self, sighting: Sighting) -> bool:
         """A loss that was printed and is logged too is one anomaly: the printed one is said no more, or gives way."""
-        if sighting.type is not AnomalyType.NAN_INF or sighting.severity is not Severity.HIGH:
+        if sighting.type is not AnomalyType.NAN_INF:
             return False
         if sighting.subject == LOSS_SUBJECT:
             return any(kind is AnomalyType.NAN_INF and subject != LOSS_SUBJECT
-                       and item.sighting.severity is Severity.HIGH for (kind, subject), item in self._open.items())
+                       for kind, subject in self._open) or any(
+                kind is AnomalyType.NAN_INF and step == sighting.step for kind, _, step in self._past)
+        if sighting.severity is not Severity.HIGH:
+            return False
         printed = self._open.pop((AnomalyType.NAN_INF, LOSS_SUBJECT), None)
         if printed is not None:
             weaker = replace(sighting, severity=Severity.LOW)

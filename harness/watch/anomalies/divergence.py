@@ -30,14 +30,19 @@ class Divergence:
     def __init__(self) -> None:
         self._series: dict[str, _Series] = {}
 
+    def rename(self, old: str, new: str) -> None:
+        """A series goes on under another name."""
+        if old in self._series:
+            self._series[new] = self._series.pop(old)
+
     def observe(self, point: Point) -> list[Finding]:
         """One point."""
         if point.role is not Role.LOSS or not math.isfinite(point.value):
             return []
-        series = self._series.get(point.tag)
+        series = self._series.get(point.subject)
         if series is None or point.step < series.last_step:
             is_open = series is not None and series.threshold is not None
-            series = self._series[point.tag] = _Series()
+            series = self._series[point.subject] = _Series()
             if is_open:
                 series.observe(point)
                 return [_recovery(point, "the run went back to an earlier step")]
@@ -85,10 +90,10 @@ class _Series:
             return []
         self.threshold = needed
         return [Sighting(
-            type=AnomalyType.DIVERGENCE, severity=Severity.MEDIUM, subject=point.tag, step=point.step,
+            type=AnomalyType.DIVERGENCE, severity=Severity.MEDIUM, subject=point.subject, step=point.step,
             description=f"{point.tag} has risen to {level:.4g} from its best {self._best:.4g} (medians of "
                         f"{LEVEL_POINTS})")]
 
 
 def _recovery(point: Point, why: str) -> Recovery:
-    return Recovery(type=AnomalyType.DIVERGENCE, subject=point.tag, step=point.step, why=why)
+    return Recovery(type=AnomalyType.DIVERGENCE, subject=point.subject, step=point.step, why=why)

@@ -27,11 +27,16 @@ class GradientExplosion:
         self.is_unclipped = is_unclipped
         self._series: dict[str, _Series] = {}
 
+    def rename(self, old: str, new: str) -> None:
+        """A series goes on under another name."""
+        if old in self._series:
+            self._series[new] = self._series.pop(old)
+
     def observe(self, point: Point) -> list[Finding]:
         """One point."""
         if point.role is not Role.GRAD_NORM or not math.isfinite(point.value):
             return []
-        series = self._series.setdefault(point.tag, _Series(self.is_unclipped))
+        series = self._series.setdefault(point.subject, _Series(self.is_unclipped))
         return series.observe(point)
 
 
@@ -60,7 +65,7 @@ class _Series:
 
     def _begin(self, point: Point, calm: float, why: str) -> list[Finding]:
         self._calm, self._above, self._below = calm, 0, 0
-        return [Sighting(type=AnomalyType.GRADIENT_EXPLOSION, severity=Severity.MEDIUM, subject=point.tag,
+        return [Sighting(type=AnomalyType.GRADIENT_EXPLOSION, severity=Severity.MEDIUM, subject=point.subject,
                          step=point.step, description=f"{point.tag}={point.value:.4g}, {why}")]
 
     def _recover(self, point: Point) -> list[Finding]:
@@ -69,5 +74,5 @@ class _Series:
         if self._below < RATIO_POINTS:
             return []
         self._calm = None
-        return [Recovery(type=AnomalyType.GRADIENT_EXPLOSION, subject=point.tag, step=point.step,
+        return [Recovery(type=AnomalyType.GRADIENT_EXPLOSION, subject=point.subject, step=point.step,
                          why=f"{point.tag} is back at {point.value:.4g}")]

@@ -37,6 +37,13 @@ class Point(NamedTuple):
     """Writer's clock, seconds since the epoch; 0.0 where the source has none."""
     is_training: bool
     """Whether it is of the training phase."""
+    series: str = ""
+    """What tells its series from others of the tag, "" where the tag does."""
+
+    @property
+    def subject(self) -> str:
+        """Name of its series."""
+        return self.series or self.tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,11 @@ class NonFinite:
         """Whether some tag is not well again; while none is, finite points need not be shown but for their loss."""
         return bool(self._tags)
 
+    def rename(self, old: str, new: str) -> None:
+        """A series goes on under another name."""
+        if old in self._tags:
+            self._tags[new] = self._tags.pop(old)
+
     def note_loss(self, point: Point) -> None:
         """The last training loss, beside which a gradient norm is judged."""
         self._loss = point.step, point.value
@@ -59,7 +64,7 @@ class NonFinite:
             masked = self._masked(point) if point.value == 0.0 else []
             if masked:
                 return masked
-        subject = point.tag if point.role is not Role.OTHER else OTHER_TAGS
+        subject = point.subject if point.role is not Role.OTHER else OTHER_TAGS
         if math.isfinite(point.value):
             return self._finite(subject, point) if subject in self._tags else []
         return self._bad(subject, point, now)

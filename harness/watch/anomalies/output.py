@@ -69,7 +69,7 @@ SIGNS = (
          pattern=re.compile(rb"(?m)^[ \t]+File \"[^\"\n]*(?:torch[/\\]serialization\.py|[/\\]safetensors[/\\][^\"\n]*"
                             rb"|[/\\]orbax[/\\][^\"\n]*)\", line \d+, in _?(?:save|serialize)\w*"
                             rb"|^[ \t]+File \"[^\"\n]*\", line \d+, in (?:save_pretrained|_?save_checkpoint)$")),
-    Sign(type=AnomalyType.NAN_INF, subject=LOSS_SUBJECT, signs=(b"nan", b"inf"),
+    Sign(type=AnomalyType.NAN_INF, subject=LOSS_SUBJECT, severity=Severity.MEDIUM, signs=(b"nan", b"inf"),
          pattern=re.compile(rb"(?i)(?<![\w.-])(?:train(?:ing)?[_/ ])?loss['\"]?\s*[=:]\s*['\"]?[+-]?(?:nan"
                             rb"|inf|infinity)(?![\w.])")),
 )

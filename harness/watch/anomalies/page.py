@@ -27,13 +27,16 @@ class Rule:
 _STEPS_END = f"{board.STEPS_AFTER} further steps, or the run reaches its target and ends well"
 RULES = (
     Rule(type=AnomalyType.NAN_INF, severity=Severity.HIGH,
-         begins="a training or evaluation loss is NaN or infinite, logged or printed (`loss=nan`)",
+         begins="a training or evaluation loss is NaN or infinite",
          ends=f"{nonfinite.RECOVERED_AFTER} finite values of that tag in a row"),
     Rule(type=AnomalyType.NAN_INF, severity=Severity.HIGH,
          begins="masked NaN: a gradient norm is not finite and the loss beside it is exactly 0.0; or more than "
                 f"{nonfinite.SKIPS_IN_A_ROW} rows in a row are not finite and no loss scaler counted as many skips; or "
                 f"the probe counted fewer skips, {nonfinite.PROBE_LAG_S:g} s after the row",
          ends=f"{nonfinite.RECOVERED_AFTER} finite values of that tag in a row"),
+    Rule(type=AnomalyType.NAN_INF, severity=Severity.MEDIUM,
+         begins="the output prints such a loss (`loss=nan`) where none was logged yet; a logged one takes its place",
+         ends=f"a finite loss at {board.STEPS_AFTER} later steps"),
     Rule(type=AnomalyType.NAN_INF, severity=Severity.MEDIUM, begins="a learning rate is not finite",
          ends=f"{nonfinite.RECOVERED_AFTER} finite values in a row"),
     Rule(type=AnomalyType.NAN_INF, severity=Severity.LOW,

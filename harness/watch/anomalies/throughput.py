@@ -27,6 +27,14 @@ class SlowThroughput:
         self._pace_tag: str | None = None
         self._last: tuple[int, float] | None = None
 
+    def rename(self, old: str, new: str) -> None:
+        """A series goes on under another name."""
+        if old in self._rates:
+            self._rates[new] = self._rates.pop(old)
+            self._rates[new].subject = new
+        if self._pace_tag == old:
+            self._pace_tag, self._last = new, None
+
     def observe(self, point: Point) -> list[Finding]:
         """One point."""
         if point.role is Role.RATE:
@@ -34,15 +42,15 @@ class SlowThroughput:
                 return []
             found = [] if self._told else self._drop_pace(point)
             self._told = True
-            return found + self._rate(point.tag, point.tag).observe(point.step, point.value)
+            return found + self._rate(point.subject, point.tag).observe(point.step, point.value)
         if self._told or not point.is_training or point.role not in (Role.LOSS, Role.POLICY_LOSS):
             return []
         return self._pace(point)
 
     def _pace(self, point: Point) -> list[Finding]:
         """Steps per second between two points of the first loss tag."""
-        self._pace_tag = self._pace_tag or point.tag
-        if point.tag != self._pace_tag or point.wall_time <= 0.0:
+        self._pace_tag = self._pace_tag or point.subject
+        if point.subject != self._pace_tag or point.wall_time <= 0.0:
             return []
         last, self._last = self._last, (point.step, point.wall_time)
         if last is None or point.step <= last[0] or point.wall_time <= last[1]:
