@@ -216,6 +216,9 @@ def evidence_of_reload(seen: Observation) -> dict[str, Any] | None:
     keys = ("path", "step", "adapter", "status", "error", "missing", "unexpected", "mismatched", "nonfinite",
             "dtype_changes", "forward_ok", "eval_loss", "notes", "pickle_allowed", "tensors", "peak_memory_bytes",
             "seconds", "command")
-    return {**{key: reloads[0].get(key) for key in keys},
+    worst, known = reloads[0], reloads[0].get("status") in order
+    told = {key: value for key in ("forward_ok", "pickle_allowed") if isinstance(value := worst.get(key), bool)}
+    return {**{key: worst.get(key) for key in keys}, "forward_ok": None, "pickle_allowed": None, **told,
+            "status": worst["status"] if known else "not-attempted",
             "changed_tensors": seen.weights.changed_tensors if seen.weights.compared else None,
             "max_abs_change": seen.weights.max_abs_change}

@@ -25,7 +25,8 @@ CHECKPOINT = {
 RELOAD = {
     "path!": TEXT, "status!": TEXT, "step": int, "adapter": TEXT, "error": TEXT, "missing": [TEXT],
     "unexpected": [TEXT], "mismatched": [TEXT], "nonfinite": [TEXT], "tensors": int, "eval_loss": NUMBER,
-    "command": TEXT, "samples": [dict],
+    "command": TEXT, "samples": [dict], "notes": [TEXT], "dtype_changes": [TEXT], "seconds": NUMBER,
+    "peak_memory_bytes": int,
 }
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
 PROBE_PROCESS = {

@@ -161,6 +161,13 @@ def test_gradient_of_zero_moves_no_weight(tmp_path: Path) -> None:
     assert judged(replace(HEALTHY, checkpoints=same, grad_norm=(1.0,) * 8 + (0.0,) * 2), tmp_path)["decision"] == "GO"
 
 
+@pytest.mark.parametrize("odd", [{"status": "fine"}, {"forward_ok": 3}, {"notes": 3}, {"tensors": "many"}])
+def test_odd_reload_is_no_evidence(odd: dict[str, Any], tmp_path: Path) -> None:
+    """A status that is none, and fields of another type: a report is written, and a GO rests on none of them."""
+    report = judged(replace(HEALTHY, reload=(ok(**odd),)), tmp_path)
+    assert report["decision"] == ("GO" if "forward_ok" in odd else "CONDITIONAL"), report["summary"]
+
+
 def test_full_disk_leaves_what_was_whole_the_best(tmp_path: Path) -> None:
     """The reason is the disk's, and the best is the one before."""
     named = {**ERROR, "names_root": True}

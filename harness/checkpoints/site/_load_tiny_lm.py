@@ -4,6 +4,7 @@
 
 import importlib.util
 import json
+import math
 import os
 
 from _reload import Broken
@@ -41,7 +42,10 @@ def load_tiny_lm(request, answer):
         if not answer.fields["forward_ok"]:
             answer.fields["error_kind"] = "forward"
             raise Broken("a forward pass gives values that are not finite")
-        answer.fields["eval_loss"] = job.evaluate(model, sums)[0]
+        loss = job.evaluate(model, sums)[0]
+        if not math.isfinite(loss):
+            raise Broken("its evaluation loss is not finite")
+        answer.fields["eval_loss"] = loss
         model.eval()
         for prompt in PROMPTS:
             tokens = torch.tensor([job.encode(prompt)])
