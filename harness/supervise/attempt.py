@@ -18,10 +18,10 @@ from harness.supervise.preflight import Plan
 from harness.supervise.stopping import Stopping, is_readable
 from harness.watch.progress import ProgressWriter
 
-POLL_S = 0.5
-"""Seconds between two looks at metric files."""
-POLL_COST_FACTOR = 10
-"""A look that takes long is followed by a pause so many times longer."""
+POLL_S = 0.7
+"""Seconds between two looks at metric files: what is written is noticed within a second."""
+POLL_COST_FACTOR = 2
+"""A look that takes much CPU time is followed by a pause so many times longer."""
 DRAIN_PAUSE_S = 0.2
 OUTPUT_PAUSE_S = 0.25
 """After little output the loop is deaf to more for so long, so that a trainer that prints line by line does not wake
@@ -118,7 +118,7 @@ class Attempt:
 
     def _look(self) -> None:
         """Metrics, anomalies, early stopping, and the progress line when it is due."""
-        run, began = self.run, time.monotonic()
+        run, began = self.run, time.process_time()
         run.collection.poll()
         for news in run.collection.check_anomalies():
             run.progress.say(news)
@@ -128,7 +128,7 @@ class Attempt:
         if (line := run.collection.early_stop.check()) is not None:
             run.progress.say(line)
             run.stopping.ask("early-stop")
-        self._next_poll = time.monotonic() + max(POLL_S, POLL_COST_FACTOR * (time.monotonic() - began))
+        self._next_poll = time.monotonic() + max(POLL_S, POLL_COST_FACTOR * (time.process_time() - began))
         run.progress.report(run.collection.snapshot, time.time() - (self.run_began or 0.0))
 
     def _confirm(self, handle: Handle) -> None:
