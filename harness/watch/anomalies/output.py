@@ -73,6 +73,8 @@ SIGNS = (
          pattern=re.compile(rb"(?i)(?<![\w.-])(?:train(?:ing)?[_/ ])?loss['\"]?\s*[=:]\s*['\"]?[+-]?(?:nan"
                             rb"|inf|infinity)(?![\w.])")),
 )
+_BAD_LOSS = re.compile(rb"loss['\"]?\s*[=:]\s*['\"]?[+-]?(?:nan|inf)")
+"""In lower case; its fixed beginning makes it many times faster than the pattern that decides."""
 _NOT_LOSS = re.compile(rb"(?i)\b(?:best|min|lowest|initial|prev\w*)\b")
 _INTERRUPTS = (b"KeyboardInterrupt", b"SystemExit")
 _STEP = re.compile(rb"(?i)\b(?:global_?)?step['\"]?\s*[=: ]\s*['\"]?(\d{1,12})\b")
@@ -107,6 +109,8 @@ class Output:
         if b"overflow" in low:
             self.scaler_skips += sum(1 for _ in _SKIPS.finditer(chunk))
         for sign in SIGNS:
+            if sign.type is AnomalyType.NAN_INF and not _BAD_LOSS.search(low):
+                continue
             if any(word in low for word in sign.signs):
                 found = self._first(sign, chunk)
                 if found is not None:
