@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -294,6 +296,33 @@ def test_fork_that_returns_twice_tells_its_rows_once(tmp_path: Path) -> None:
     assert (found.inspected, found.total) == (1, 1)
 
 
+def test_loader_dies_with_the_harness(tmp_path: Path) -> None:
+    """A harness that is killed leaves no loader that hangs."""
+    pid = tmp_path / "pid"
+    (tmp_path / "loader.py").write_text(
+        f"import os, time\n{LOADER}    open({str(pid)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n")
+    data = write_lines(tmp_path / "a.jsonl", ROWS)
+    words = [sys.executable, "-m", "harness", "inspect-dataset", "--dataset-path", str(data), "--algo", "gspo",
+             "--loader", str(tmp_path / "loader.py")]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as harness:
+        waited = time.monotonic() + 20
+        while not (pid.exists() and pid.read_text()) and time.monotonic() < waited:
+            time.sleep(0.05)
+        harness.kill()
+    loader, waited = int(pid.read_text()), time.monotonic() + 5
+    while running(loader) and time.monotonic() < waited:
+        time.sleep(0.05)
+    assert not running(loader)
+
+
+def running(pid: int) -> bool:
+    """Whether a process lives; one that nobody has waited for does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 MISSING = {
     "no file": ("nowhere.py", ""),
     "no function": ("loader.py", "def other(path, **_): return []"),
@@ -359,5 +388,7 @@ def test_command_prints_its_document(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert document["rows"][0] == {"index": 0, "verdict": "ok", "code": "", "reason": ""}
     assert main(["inspect-dataset", "--dataset-path", str(data), "--algo", "dpo"]) == 1
     assert main(["inspect-dataset", "--dataset-path", str(data), "--algo", "nope"]) == 2
+    python = ["--python", "/nowhere/python"]
+    assert main(["inspect-dataset", "--dataset-path", str(data), "--algo", "gspo", *python]) == 2
     assert main(["inspect-dataset", "--dataset-path", "a/b", "--algo", "gspo", "--model-hub", "hf"]) == 1
     assert "hub-refused" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from _real_step_areno import Judge, dataset_of, default_rows, judge_of, rows_of  # type: ignore[import-not-found]
-from _real_step_files import MAX_ROW_BYTES, Get, Unreadable, raw_rows  # type: ignore[import-not-found]
+from _real_step_files import MAX_ROW_BYTES, Get, Unreadable, die_with_parent, raw_rows  # type: ignore[import-not-found]
 
 Write = Callable[["dict[str, Any]"], None]
 LONG_TEXT = 1 << 16
@@ -32,7 +32,7 @@ def answer(request: dict[str, Any], write: Write) -> None:
     note: str | None = None
     files: list[str] = []
     if request["mode"] == "raw":
-        total, rows = raw_rows(request["path"], request["limit"])
+        total, rows = raw_rows(request["path"], request["limit"], first=True)
     elif request["default"]:
         total, rows = default_rows(request)
         judge, note = judge_of(request)
@@ -113,6 +113,7 @@ def long_text(value: str, key: str) -> dict[str, Any]:
 
 def main() -> None:
     """Answer the request; the process ends here, whatever threads a loader left."""
+    die_with_parent()
     sys.path.remove(str(Path(__file__).parent))
     request = json.load(sys.stdin)
     stream = os.fdopen(request["result_fd"], "w", encoding="utf-8")
