@@ -22,11 +22,12 @@ def first_causal(reading: RunReading, out_dir: Path) -> dict[str, Any] | None:
     if cause is None:
         return None
     link = cause.link
-    kind = link.kind if link is not None else (cause.rule.id if cause.rule and cause.kind is not EventKind.EXIT else
-                                               cause.text.removeprefix("signal "))
+    is_line = cause.kind not in (EventKind.EXIT, EventKind.METRIC)
+    name = cause.rule.id if cause.rule is not None and is_line else cause.text.removeprefix("signal ")
+    kind, message = (link.kind, link.message) if link is not None else (name, cause.detail or cause.text)
     place = link.place if link is not None else cause.place
     return {
-        "rank": cause.rank, "kind": kind, "message": (link.message if link is not None else cause.text)[:MAX_QUOTE],
+        "rank": cause.rank, "kind": kind, "message": message[:MAX_QUOTE],
         "file": _file(place, out_dir) if place.line else None, "line": place.line or None,
         "time": cause.stamp.text if cause.stamp is not None else None,
     }
@@ -54,7 +55,7 @@ def evidence_of(reading: RunReading, facts: RunFacts, out_dir: Path) -> list[dic
 def _quotes(event: Event, kind: str, out_dir: Path) -> list[dict[str, Any]]:
     """The header, the last frames and the exception of the link that counts; the chain's last exception."""
     if event.link is None:
-        return [_entry(kind, event.place, out_dir, event.rule.id if event.rule else "")]
+        return [_entry(kind, event.place, out_dir, event.detail or (event.rule.id if event.rule else ""))]
     note = f"rule {event.rule.id}" if event.rule else ""
     quoted = [_entry(kind, place, out_dir, "frame") for place in event.link.frames[-2:]]
     quoted.append(_entry(kind, event.link.place, out_dir, note))

@@ -33,8 +33,8 @@ class RunFacts:
     stopped: str | None = None
     seconds: float = 0.0
     launch_error: str | None = None
-    reasons: tuple[str, ...] = ()
-    """Reason codes of real_step that the logs may not tell."""
+    reasons: tuple[tuple[str, str], ...] = ()
+    """(reason code, what was seen) of what the logs may not tell; of every gate where nothing was launched."""
     trajectory: tuple[str, ...] = ()
     """The last points of the series that matter, one line each."""
     last_step: int | None = None
@@ -65,8 +65,7 @@ def _facts(record: RunRecord, report: dict[str, Any]) -> RunFacts:
     stop = record.fact("run-finished", "stop_reason") or ended.get("stop_reason")
     argv = record.fact("command", "argv")
     evidence = report.get("evidence") or {}
-    codes = [str(reason.get("code")) for reason in evidence.get("reasons") or [] if reason.get("kind") == "broken"
-             and reason.get("gate") in ("real_step", "save_reload")]
+    launched = record.last("attempt-started") is not None
     is_clean = code in (0, None) and stop not in STOPS
     return RunFacts(
         run_id=record.spec.run_id,
@@ -74,10 +73,19 @@ def _facts(record: RunRecord, report: dict[str, Any]) -> RunFacts:
         command=shlex.join(argv) if argv else record.spec.train_cmd,
         exit_code=code, stopped=stop if stop in STOPS else None, seconds=float(ended.get("seconds") or 0.0),
         launch_error=record.fact("launch-failed", "message"),
-        reasons=tuple(code for code in codes if is_clean or code.endswith("-not-finite")),
+        reasons=tuple((code, seen) for code, seen in _reasons(evidence, launched=launched)
+                      if is_clean or code.endswith("-not-finite")),
         trajectory=_trajectory(record), last_step=report.get("total_steps"),
         target=(evidence.get("requested") or {}).get("target_steps"), terminal_state=report.get("terminal_state"),
     )
+
+
+def _reasons(evidence: dict[str, Any], *, launched: bool) -> list[tuple[str, str]]:
+    seen = {(gate["name"], check["name"]): f"{check.get('observed')}; {check.get('why')}"
+            for gate in evidence.get("gates") or [] for check in gate.get("checks") or []}
+    return [(str(reason["code"]), seen.get((reason["gate"], reason["check"]), ""))
+            for reason in evidence.get("reasons") or []
+            if reason["kind"] != "unproven" and (not launched or reason["gate"] in ("real_step", "save_reload"))]
 
 
 def _trajectory(record: RunRecord) -> tuple[str, ...]:

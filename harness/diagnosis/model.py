@@ -128,6 +128,8 @@ class Event:
     stamp: Stamp | None = None
     links: list[Link] = field(default_factory=list)
     text: str = ""
+    detail: str = ""
+    """What was seen, where the text is a code."""
     stage: str = ""
     is_thread: bool = False
     """An uncaught exception of a thread: what goes on in other threads does not show that it was survived."""

@@ -43,11 +43,12 @@ class RunReading:
 
 def read_run(
     logs: Sequence[LogFile], *, exit_code: int | None = None, stopped: str | None = None,
-    kernel_log: Path | None = None, reasons: Sequence[str] = (),
+    kernel_log: Path | None = None, reasons: Sequence[tuple[str, str]] = (),
 ) -> RunReading:
     """Everything that the logs, the exit code, the kernel's log and the judged reasons say of one run.
 
     `exit_code`: negative for a signal. `stopped`: why the harness itself ended the run (timeout, cancelled, ...).
+    `reasons`: (code, what was seen) of what the judge found.
     """
     events: list[Event] = []
     workers: list[Worker] = []
@@ -128,20 +129,20 @@ class _Windows:
 
 
 def _given(
-    exit_code: int | None, stopped: str | None, reasons: Sequence[str], source: Path, order: int
+    exit_code: int | None, stopped: str | None, reasons: Sequence[tuple[str, str]], source: Path, order: int
 ) -> list[Event]:
     """Events that no log holds: the exit, the stop, what the judge found."""
-    texts = [(EventKind.EXIT, Where.EXIT, f"stopped: {stopped}")] if stopped else []
+    texts = [(EventKind.EXIT, Where.EXIT, f"stopped: {stopped}", "")] if stopped else []
     if exit_code and not stopped:
-        texts.append((EventKind.EXIT, Where.EXIT, exit_text(exit_code)))
-    texts += [(EventKind.METRIC, Where.METRIC, reason) for reason in reasons]
+        texts.append((EventKind.EXIT, Where.EXIT, exit_text(exit_code), ""))
+    texts += [(EventKind.METRIC, Where.METRIC, code, seen) for code, seen in reasons]
     found = []
-    for kind, where, text in texts:
+    for kind, where, text, detail in texts:
         rule = match_rule(where, text)
         if rule is not None:
             order += 1
             found.append(Event(kind=kind, place=Place(path=source, line=0, text=text), offset=1 << 62, order=order,
-                               stream="exit", text=text, rule=rule))
+                               stream="exit", text=text, rule=rule, detail=detail))
     return found
 
 

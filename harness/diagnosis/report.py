@@ -229,6 +229,7 @@ def _summary(decision: Decision, status: RunStatus, primary: PrimaryCause, cause
 
 def _name(event: Event) -> str:
     text = event.link.text if event.link is not None else event.text
+    text = f"{text}: {event.detail}" if event.detail else text
     return " ".join(text.split())[:200]
 
 

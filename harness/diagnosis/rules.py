@@ -11,7 +11,7 @@ import re
 from harness.diagnosis.model import Role, Rule, Where
 from harness.record.vocabulary import PrimaryCause as C
 
-_EXCEPTION, _LINE, _EXIT = Where.EXCEPTION, Where.LINE, Where.EXIT
+_EXCEPTION, _LINE, _EXIT, _METRIC = Where.EXCEPTION, Where.LINE, Where.EXIT, Where.METRIC
 _ROLLOUT = r"(?i)rollout|\bgenerate\b|_generate\b|decode_|\bsampler?\b|kv_?cache|prefill|vllm|sglang"
 _TRAIN = r"(?i)stage=train|train_step|training_step|train_loop|backward|optimizer|optim/|compute_loss|in train\b"
 
@@ -280,18 +280,31 @@ _PROCESS = (
     _rule("exit-call", C.PROCESS_CRASH, _EXCEPTION, r"^SystemExit", 0.3, "The program ended itself.", "", role=_EFFECT),
 )
 _METRICS = (
-    _rule("metrics-not-finite", C.NAN_INF, Where.METRIC, r"^(?:loss|grad-norm|weights)-not-finite$", 0.9,
+    _rule("judged-not-finite", C.NAN_INF, _METRIC, r"^(?:loss|grad-norm|weights)-not-finite$", 0.9,
           "Training went on with values that are not finite.", "find-first-nan lower-lr"),
-    _rule("metrics-no-signal", C.OPTIMIZATION_DIVERGENCE, Where.METRIC, r"^(?:no-learning-signal|no-effective-update"
+    _rule("judged-no-signal", C.OPTIMIZATION_DIVERGENCE, _METRIC, r"^(?:no-learning-signal|no-effective-update"
           r"|weights-unchanged)$", 0.7, "Updates were executed without any learning in them.", "inspect-reward"),
-    _rule("metrics-no-update", C.DATA_PIPELINE, Where.METRIC, r"^no-update-executed$", 0.6,
+    _rule("judged-no-update", C.DATA_PIPELINE, _METRIC, r"^no-update-executed$", 0.6,
           "No optimizer update was executed: every batch was empty or skipped, or nothing was left to train.",
           "inspect-data"),
-    _rule("metrics-lr-zero", C.CONFIG_ERROR, Where.METRIC, r"^(?:lr-zero\S{0,20}|override-\S{1,40}"
-          r"|early-stop-metric-missing|target-not-reached)$", 0.5,
-          "The run did what its configuration says, which is not what was asked.", "fix-flag"),
-    _rule("metrics-checkpoint", C.IO_CHECKPOINT, Where.METRIC, r"^checkpoint\S{0,60}|^reload\S{0,40}", 0.6,
-          "The checkpoints do not hold what the run should have saved.", "other-checkpoint"),
+    _rule("judged-dataset", C.DATA_PIPELINE, _METRIC, r"^dataset-", 0.9,
+          "The dataset does not meet the algorithm's contract, so nothing was launched.", "fix-loader"),
+    _rule("judged-hub", C.CLOUD_PERMISSIONS_QUOTA, _METRIC, r"^hub-unreachable$", 0.9,
+          "The model or dataset hub cannot be reached, so nothing was launched.", "local-copy retry-same", infra=True),
+    _rule("judged-device", C.CUDA_RUNTIME, _METRIC, r"^(?:gpu-missing|ran-on-cpu)$", 0.85,
+          "The accelerator that was asked for was not used.", "check-devices"),
+    _rule("judged-ranks", C.NCCL_DISTRIBUTED, _METRIC, r"^(?:world-size|rank-without)-", 0.6,
+          "Ranks did not train together as they were asked to.", "per-rank-logs"),
+    _rule("judged-save", C.IO_CHECKPOINT, _METRIC, r"^(?:checkpoint|reload)-|^(?:disk-full|save-path-unwritable)$", 0.6,
+          "The checkpoints do not hold what the run should have saved.", "free-space other-checkpoint"),
+    _rule("judged-evaluation", C.EVALUATION_MISMATCH, _METRIC, r"^(?:sample|samples|reward|eval-loss|transcript)-", 0.6,
+          "What was evaluated is not what the run reports.", "inspect-reward"),
+    _rule("judged-lost", C.PIPELINE_ORCHESTRATION, _METRIC, r"^(?:supervisor-lost|run-unfinished)$", 0.7,
+          "The supervisor of the run was killed, and the run was ended with it.", "resume", infra=True),
+    _rule("judged-command", C.CONFIG_ERROR, _METRIC, r"^(?:command|entrypoint|workdir|override|hub-asset|launch-failed"
+          r"|early-stop-metric|lr-zero|target-not-reached|stale-metrics|foreign-metrics)", 0.6,
+          "The run did, or was refused for, what its command and configuration say, which is not what was asked.",
+          "fix-flag"),
 )
 _LAST = (
     _rule("uncaught-exception", C.PROCESS_CRASH, _EXCEPTION, r"^[\w.]", 0.5,

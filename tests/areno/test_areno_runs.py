@@ -214,3 +214,28 @@ def test_equal_rewards_have_their_reason(run: str, request: pytest.FixtureReques
     """The updates were executed, so the reason is the missing signal."""
     judged: JudgedRun = request.getfixturevalue(run)
     assert "no-learning-signal" in judged.reasons
+
+
+FAILURES = {
+    "reward": (f"--algo gspo --ckpt tiny {rollout_flags('reward_raising.py', 1)}", "data-pipeline", "IndexError"),
+    "loader": (
+        f"--algo gspo --ckpt tiny {rollout_flags('reward.py', 1)}".replace("loader_rollout.py", "loader_wrong.py"),
+        "data-pipeline", None),
+    "hub": (
+        f"--algo gspo --ckpt some-org/missing-model {rollout_flags('reward.py', 1)}", "cloud-permissions-quota", None),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure_is_diagnosed(
+    name: str, judge_run: Callable[[str, str], JudgedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reward that raises, rows of another contract, a hub out of reach: each by its class, before or after launch."""
+    monkeypatch.setenv("MODELSCOPE_ENDPOINT", "http://127.0.0.1:9")
+    flags, cause, kind = FAILURES[name]
+    run = judge_run(f"failure-{name}", flags)
+    found = json.loads((run.save_path.parent / "report" / "check-failed-run.json").read_text())
+    assert run.decision == "NO-GO"
+    assert (found["primary_cause"], found["run_id"]) == (cause, run.report["run_id"])
+    assert kind is None or found["first_causal"]["kind"] == kind
+    assert f"Root cause ({cause}" in run.output

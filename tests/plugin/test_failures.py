@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from harness.client import ensure_run
 from harness.record.schemas import schema_problems
+from harness.spec import RunSpec
 from tests.plugin.conftest import Project
 
 
@@ -51,18 +53,18 @@ PROGRAMS = {
 def test_program_that_fails_is_diagnosed(project: Project, name: str) -> None:
     """The cause, the first causal error and the run_id of the verdict, on a run made for it."""
     text, cause, kind, status = PROGRAMS[name]
-    done = project.run("--train-cmd", script(project, text))
-    assert done.returncode == 1
+    spec = RunSpec(train_cmd=script(project, text), out_dir=project.out_dir, run_id="failing", workdir=project.path)
+    ensure_run(spec, lambda line: None)
     found = failure(project)
     assert (found["primary_cause"], found["first_causal"]["kind"], found["run_status"]) == (cause, kind, status)
-    assert found["run_id"] == project.report()["run_id"]
-    assert f"Root cause ({cause}" in done.stdout and "Approved actions:" in done.stdout
+    assert found["run_id"] == project.report()["run_id"] == "failing"
 
 
 def test_wrong_flag_is_a_configuration_error(project: Project) -> None:
     """argparse's refusal, not the exit code that follows."""
-    project.run("--train-cmd", project.toy("--no-such-flag"))
+    done = project.run("--train-cmd", project.toy("--no-such-flag"))
     found = failure(project)
+    assert "Root cause (config-error" in done.stdout and "Approved actions:" in done.stdout
     assert found["primary_cause"] == "config-error"
     assert "--no-such-flag" in found["first_causal"]["message"]
     assert found["next_commands"][0].startswith("pytest ")

@@ -154,8 +154,9 @@ def test_values_that_are_not_finite_are_named_from_the_metrics(tmp_path: Path) -
     document = read_failure(out_dir, report["run_id"])
     assert document is not None
     assert (document["primary_cause"], document["run_status"]) == ("nan-inf", "diverged")
-    assert any("nan" in entry["text"] for entry in document["evidence"] if entry["kind"] == "trajectory") or (
-        document["first_causal"]["message"] == "loss-not-finite")
+    assert document["first_causal"]["kind"] == "loss-not-finite"
+    assert "train/loss=nan at step 2" in document["first_causal"]["message"]
+    assert any("step 10" in entry["text"] for entry in document["evidence"] if entry["kind"] == "trajectory")
     assert "Root cause (nan-inf" in render_summary(report, out_dir, document)
 
 

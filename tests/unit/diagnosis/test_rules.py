@@ -24,7 +24,8 @@ HOSTILE = ("a" * 4096, "(" * 4096, "loss" * 1024, "nan " * 1024, "[rank0]:" * 51
 def reading(path: Path, text: str, sample: Sample, *, spare: bool = False) -> RunReading:
     """What is made of a log with this text."""
     path.write_text(text, encoding="utf-8")
-    reasons = () if spare else sample.reasons
+    codes = sample.reasons if not spare else (text,) if sample.reasons else ()
+    reasons = [(code, "seen") for code in codes]
     return read_run(find_inputs([path]).logs, exit_code=sample.exit_code, stopped=sample.stopped, reasons=reasons)
 
 
