@@ -25,7 +25,10 @@ def from_zero(one: Checkpoint) -> Comparison | None:
     factors = {name: place for name, place in held.items() if "lora_B" in name or "lora_embedding_B" in name}
     if unreadable or not factors:
         return None
-    changed = [name for name, (path, tensor) in sorted(factors.items()) if _has_value(path, tensor)]
+    try:
+        changed = [name for name, (path, tensor) in sorted(factors.items()) if _has_value(path, tensor)]
+    except OSError:
+        return None
     return Comparison(
         compared=len(factors), changed=len(changed), changed_names=tuple(changed[:MAX_NAMES]), max_abs_change=None,
         buffers_changed=0, cast=0, resized=0, missing=(), added=(), decay_factor=None)

@@ -159,6 +159,13 @@ def _differ(first: tuple[Path, TensorInfo], second: tuple[Path, TensorInfo]) -> 
     (path_a, a), (path_b, b) = first, second
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return True
+    try:
+        return _bytes_differ(path_a, a, path_b, b)
+    except OSError:
+        return False
+
+
+def _bytes_differ(path_a: Path, a: TensorInfo, path_b: Path, b: TensorInfo) -> bool:
     with path_a.open("rb") as one, path_b.open("rb") as two:
         one.seek(a.start)
         two.seek(b.start)

@@ -20,7 +20,17 @@ MAX_PROMPTS = 3
 
 
 def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bool]) -> None:
-    """Load the best checkpoint, and the model without a step that was delivered beside it, if there is one."""
+    """Load the best checkpoint, and the model without a step that was delivered beside it, if there is one.
+
+    Nothing that goes wrong here keeps the run from being judged: then it has no reload.
+    """
+    try:
+        _reload_delivered(plan, journal, is_cancelled)
+    except Exception as error:  # an out-dir that a job removed, files of any content
+        journal.write("evidence-lost", message=f"no checkpoint was reloaded: {error!r}"[:500])
+
+
+def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bool]) -> None:
     out_dir = plan.spec.out_dir
     with open_record(out_dir) as record:
         chosen = _chosen(saved_checkpoints(record), best_checkpoint(record))
