@@ -16,7 +16,7 @@ _TORCHRUN = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,6})/(?:stdout|stderr)\.l
 _RANK_NAME = re.compile(r"(?i)(?:^|[._-])rank[._-]?(\d{1,6})(?=[._-]|$)")
 _SLURM_TASK = re.compile(r"^[\w.+-]{0,100}?\d{1,12}[_-](\d{1,6})\.(?:out|err|log)$")
 _LOG_NAME = re.compile(r"(?i)(?:\.(?:log|out|err|txt|stdout|stderr)(?:\.\d{1,4})?|^(?:stdout|stderr)|^error\.json)$")
-_TRAIN_LOG = re.compile(r"train(?:\.\d+)?\.log")
+_TRAIN_LOG = re.compile(r"train(?:\.(\d{1,6}))?\.log")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,9 @@ def named_log(path: Path) -> LogFile:
 
 
 def _out_dir_logs(path: Path) -> list[LogFile]:
-    names = sorted(item.name for item in path.iterdir() if _TRAIN_LOG.fullmatch(item.name))
-    return [LogFile(path=path / name) for name in sorted(names, key=lambda name: (len(name), name))]
+    """train.log, train.2.log, ...: one of each attempt; what an earlier one ended with, the next one got over."""
+    found = [(int(match[1] or 1), item) for item in path.iterdir() if (match := _TRAIN_LOG.fullmatch(item.name))]
+    return [LogFile(path=item, attempt=attempt) for attempt, item in sorted(found)]
 
 
 def _tree(path: Path) -> list[LogFile]:

@@ -168,6 +168,14 @@ def test_tasks_of_slurm_by_name(tmp_path: Path) -> None:
     assert found(read_run(find_inputs([dated]).logs))[2] is None
 
 
+def test_last_attempt_of_an_out_dir_counts(tmp_path: Path) -> None:
+    """The supervisor launched again after the first error; train.10.log is later than train.2.log."""
+    (tmp_path / "journal.jsonl").write_text("")
+    for name, error in (("train.log", "ValueError: 1"), ("train.2.log", "OSError: 2"), ("train.10.log", "KeyError: 3")):
+        (tmp_path / name).write_text(raised(error))
+    assert found(read_run(find_inputs([tmp_path]).logs))[1] == "KeyError"
+
+
 def test_last_attempt_of_torchrun_counts(tmp_path: Path) -> None:
     """A restart got over the first error; the second attempt ended the run."""
     for attempt, error in ((0, "ValueError: first"), (1, "KeyError: 'second'")):
