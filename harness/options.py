@@ -64,6 +64,7 @@ OPTIONS = (
     Option(flag="--metrics-dir", kind=str, help="where the run writes metric files, when the command does not tell"),
     Option(flag="--samples", kind=str, help="a JSON-lines or Parquet file of rollout samples, when the run writes none "
            "where the adapter looks"),
+    Option(flag="--check-resume", kind=bool, help="run the command again to a checkpoint, resume it, and compare"),
     Option(flag="--no-reward-check", kind=bool, help="do not call the reward function again on a recorded sample"),
     Option(flag="--loss-tag", kind=str, help="the tag that is the training loss, when its name does not say so"),
     Option(flag="--out-dir", kind=str, help="where all artifacts go", default=DEFAULT_OUT_DIR),
@@ -259,6 +260,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         checkpoint_dir=_under(here, values["checkpoint_dir"]) if values.get("checkpoint_dir") else None,
         metrics_dir=_under(here, values["metrics_dir"]) if values.get("metrics_dir") else None,
         samples=_under(here, values["samples"]) if values.get("samples") else None,
+        check_resume=bool(values.get("check_resume")),
         reward_check=not values.get("no_reward_check"),
         loss_tag=values.get("loss_tag") or None,
         stop_on=_stop_on(values),

@@ -54,6 +54,8 @@ class RunSpec:
     metrics_dir: Path | None = None
     samples: Path | None = None
     """A file of rollout samples, where the adapter cannot tell one."""
+    check_resume: bool = False
+    """Whether the command is run again to a checkpoint, resumed, and compared with the judged run."""
     reward_check: bool = True
     """Whether the reward function is called again on a recorded sample."""
     thresholds: tuple[tuple[str, float], ...] = ()

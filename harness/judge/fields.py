@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from datetime import datetime, timezone
 from typing import Any
@@ -10,6 +11,7 @@ from harness.judge import saved
 from harness.judge.model import Verdict
 from harness.judge.observe import Observation
 from harness.judge.reach import furthest_step, matching_count, probe_counts
+from harness.metrics.resumption import FINGERPRINT
 from harness.record import outdir
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import Decision
@@ -51,10 +53,13 @@ def next_commands(record: RunRecord, verdict: Verdict) -> list[str]:
 
 
 def final_metrics(seen: Observation) -> dict[str, float | None]:
-    """Last values by tag; where a tag stands in several run directories, that of the one with most points."""
+    """Last values by tag, without fingerprints of batches.
+
+    Where a tag stands in several run directories, that of the one with most points.
+    """
     final: dict[str, float | None] = {}
     for tag in sorted((*seen.printed, *seen.tags), key=lambda tag: tag.fresh_points):
-        if tag.fresh_points:
+        if tag.fresh_points and not re.search(FINGERPRINT, tag.tag):
             final[tag.tag] = tag.last_value
     return dict(sorted(final.items()))
 

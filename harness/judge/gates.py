@@ -24,6 +24,7 @@ from harness.judge.checks_progress import (
     check_updates_effective,
     check_updates_executed,
 )
+from harness.judge.checks_resume import check_resume
 from harness.judge.checks_samples import (
     check_sample_ends,
     check_sample_recorded,
@@ -90,7 +91,8 @@ GATES: tuple[GateSpec, ...] = (
         checks=(check_sample_recorded, check_sample_text, check_sample_ends, check_sample_reward, check_transcript)),
     GateSpec(
         name="save_reload", events=("checkpoints", "run-finished"), judged_when_launched=True, not_needed=not_needed,
-        checks=(check_saved, check_complete, check_delivered, check_saved_finite, check_reload, check_eval_agrees)),
+        checks=(check_saved, check_complete, check_delivered, check_saved_finite, check_reload, check_eval_agrees,
+                check_resume)),
 )
 """Every gate that this version judges, in workflow order."""
 

@@ -8,6 +8,7 @@ THRESHOLDS: dict[str, tuple[float, str]] = {
     "sample_undecodable": (0.1, "share of characters of a sample that are no text; more is byte soup"),
     "sample_repetition": (0.8, "share of repeated 4-grams (seq-rep-4) of a sample; more is a loop"),
     "sample_cap_tokens": (256, "a cap on completions below this is short, and clips healthy samples"),
+    "resume_rtol": (1e-4, "relative difference of a resumed series from the uninterrupted one; more is a divergence"),
 }
 """{name: (default, meaning)}."""
 

@@ -91,6 +91,11 @@ SHAPES: Mapping[str, Any] = {
     "attached": {"target": TEXT, "target_type": TEXT},
     "samples": {"file": TEXT, "rows": int, "problem": TEXT, "last": SAMPLE, "first": SAMPLE,
                 "recomputed": {"values": [NUMBER], "problem": TEXT}},
+    "resume-check": {
+        "problem": TEXT, "at": int, "exit_code": int, "points": int, "exact": bool, "suspected": TEXT, "rtol": NUMBER,
+        "max_relative": NUMBER, "last_step": int, "expected_last": int, "tags": [TEXT],
+        "first": {"tag": TEXT, "step": int, "expected": NUMBER, "actual": NUMBER, "rel_error": NUMBER},
+    },
     "effective-values": {"values": dict},
     "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int},
 }

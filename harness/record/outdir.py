@@ -26,12 +26,13 @@ PROGRESS = "progress.log"
 PROBE_DIR = "probe"
 METRICS_DIR = "metric-events"
 STACKS = "stall-stacks.txt"
+RESUME_CHECK = "resume-check"
 ATTEMPTS = "attempts"
 LEASE = ".lease"
 
 _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
-    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, WATCH_REPORT, FAILURE_REPORT,
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, RESUME_CHECK, WATCH_REPORT, FAILURE_REPORT,
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
 

@@ -90,6 +90,11 @@ class Reason(str, Enum):
     REWARD_NOT_RECOMPUTABLE = "reward-not-recomputable"
     REWARD_MISMATCH = "reward-mismatch"
     TRANSCRIPT_BROKEN = "transcript-broken"
+    RESUME_FAILS = "resume-fails"
+    RESUME_DIVERGES = "resume-diverges"
+    RESUME_REPLAYS_DATA = "resume-replays-data"
+    RESUME_RESTARTS_SCHEDULER = "resume-restarts-scheduler"
+    RESUME_UNPROVEN = "resume-unproven"
     CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
     CHECKPOINT_MISSING = "checkpoint-missing"
     CHECKPOINT_UNFINISHED = "checkpoint-unfinished"
@@ -300,6 +305,20 @@ REASONS: dict[Reason, ReasonSpec] = {
         "check that --reward-fn-path is the function of this run and reads no state of its own"),
     Reason.TRANSCRIPT_BROKEN: _reason(
         _B, "the agent's transcript is out of order", "check that each tool result follows its call and has its id"),
+    Reason.RESUME_FAILS: _reason(
+        _B, "the command does not go on from its own checkpoint to its end",
+        "resume it by hand; read resume-check/second/output.log"),
+    Reason.RESUME_DIVERGES: _reason(
+        _B, "a resumed run parts from the uninterrupted one",
+        "save and restore the suspected state with the checkpoint; name a tolerance where the trainer is not exact"),
+    Reason.RESUME_REPLAYS_DATA: _reason(
+        _B, "a resumed run trains on the first batches again",
+        "save the position in the data, or skip the batches that were seen"),
+    Reason.RESUME_RESTARTS_SCHEDULER: _reason(
+        _B, "a resumed run begins its learning-rate schedule again", "save and restore the scheduler's state"),
+    Reason.RESUME_UNPROVEN: _reason(
+        _U, "resuming could not be compared with going on",
+        "name the directories in the command, save before the last step, and name the flag: --hp-flag resume=--flag"),
     Reason.CHECKPOINT_UNREADABLE: _reason(
         _B, "a checkpoint of this run cannot be read", "check disk space and that saving was not cut short"),
     Reason.CHECKPOINT_MISSING: _reason(

@@ -21,6 +21,7 @@ from harness.supervise.collect import Collection
 from harness.supervise.preflight import Plan, masked_command, preflight, redactor_for
 from harness.supervise.reload import reload_delivered
 from harness.supervise.restarts import RESTART_PAUSES_S, decide
+from harness.supervise.resume_check import check_resume
 from harness.supervise.stopping import Stopping
 from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
@@ -62,6 +63,8 @@ class Supervisor:
             if plan is not None:
                 self._launch_and_watch(plan, journal, progress)
                 reload_delivered(plan, journal, self.stopping.must_end)
+                if self.spec.check_resume and self.stopping.reason is None:
+                    check_resume(plan, journal, self.stopping.must_end)
             journal.write("run-finished", stop_reason=self.stopping.reason, journal_lines_lost=journal.failed)
         report = write_report(out_dir)
         if report["best_checkpoint"] is not None:

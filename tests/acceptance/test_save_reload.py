@@ -38,3 +38,8 @@ def test_reload(require: RequireCheck, save_reload: Gate) -> None:
 def test_eval_agrees(require: RequireCheck, save_reload: Gate) -> None:
     """The reloaded model has the evaluation loss that was logged."""
     require(save_reload, "eval_agrees")
+
+
+def test_resume(require: RequireCheck, save_reload: Gate) -> None:
+    """A resumed run goes on as the uninterrupted one (--check-resume)."""
+    require(save_reload, "resume")

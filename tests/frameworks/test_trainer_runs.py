@@ -520,3 +520,12 @@ def test_early_stopping_by_the_harness_ends_a_trl_job(judge_run: Judge) -> None:
     run = judge_run(command, "--early-stop-metric", "eval_loss", "--early-stop-patience", "3")
     assert run.report["early_stopping"]["triggered"] is True, run.output
     assert run.report["terminal_state"] == "EARLY_STOPPED"
+
+
+def test_hf_trainer_resumes_within_the_tolerance(judge_run: Judge) -> None:
+    """The same losses after checkpoint-10 as without the interruption, the schedule and the data going on."""
+    flags = "--output_dir out --max_steps 20 --use_cpu True --save_steps 5 --logging_steps 1"
+    run = judge_run(script("hf_trainer.py", flags), "--check-resume")
+    gate = next(gate for gate in run.report["evidence"]["gates"] if gate["name"] == "save_reload")
+    check = next(check for check in gate["checks"] if check["name"] == "resume")
+    assert (run.decision, check["status"]) == ("GO", "passed"), run.output

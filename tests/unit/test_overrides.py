@@ -124,6 +124,17 @@ def test_what_argparse_would_refuse_is_refused_before(
     assert says in refusals(result)[0] and result.command.script_args == ()
 
 
+@pytest.mark.parametrize("lines", [
+    ("add = p.add_argument", "add('--lr', type=float)"),
+    ("g = p.add_argument_group('x')", "add = g.add_argument", "add('--lr', type=float)"),
+    ("def f(p):", "    add = p.add_argument", "    add('--lr', type=float)", "f(p)"),
+])
+def test_bound_add_argument_is_followed(lines: tuple[str, ...], tmp_path: Path) -> None:
+    """A short name for the method adds options as the method does; the bundled job's parser has one."""
+    script(tmp_path, PARSER, *lines, "p.parse_args()")
+    assert args(override("python t.py", tmp_path, "lr=0.1")) == "--lr 0.1"
+
+
 def test_subparsers_groups_parents_and_modules_are_followed(tmp_path: Path) -> None:
     """An option goes behind its own command word, over the project's own modules."""
     script(

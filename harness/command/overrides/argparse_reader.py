@@ -64,6 +64,8 @@ class _Scope:
     subparsers: dict[str, set[Words]] = field(default_factory=lambda: defaultdict(set))
     parents: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Parser -> the parsers that it is a parent of."""
+    bound: dict[str, ast.expr] = field(default_factory=dict)
+    """Name of a bound method (`add = parser.add_argument`) -> its parser."""
 
     def known(self, table: dict[str, set[Words]], function: str, name: str) -> set[Words]:
         """What a name means in a function: its own, the module's, else that of any function around it."""
@@ -84,12 +86,21 @@ def read_argparse(sources: Sequence[Source]) -> ArgparseOptions:
     handed = _handed_over(sources, scopes, options)
     for (_, tree), scope in zip(sources, scopes, strict=True):
         for function, call in _calls_with_function(tree):
-            if call_name(call) == "add_argument" and isinstance(call.func, ast.Attribute):
-                if not options.found and not _looks_like_parser(call):
-                    continue
-                for words in sorted(_receivers(call.func.value, scope, function, handed)):
-                    _add(options, call, scope, words)
+            receiver = _added_to(call, scope, function)
+            if receiver is None or not (options.found or _looks_like_parser(call)):
+                continue
+            for words in sorted(_receivers(receiver, scope, function, handed)):
+                _add(options, call, scope, words)
     return options
+
+
+def _added_to(call: ast.Call, scope: _Scope, function: str) -> ast.expr | None:
+    """The parser that a call adds an option to, by the method itself or by a name that it is bound to."""
+    if call_name(call) == "add_argument" and isinstance(call.func, ast.Attribute):
+        return call.func.value
+    if not isinstance(call.func, ast.Name):
+        return None
+    return scope.bound.get(_key(function, call.func.id)) or scope.bound.get(_key("", call.func.id))
 
 
 def _looks_like_parser(call: ast.Call) -> bool:
@@ -99,9 +110,13 @@ def _looks_like_parser(call: ast.Call) -> bool:
 def _scope(path: Path, tree: ast.Module, options: ArgparseOptions) -> _Scope:
     scope = _Scope(path=path, constants=constants_of(tree))
     for function, node in _with_function(tree, (ast.Assign, ast.AnnAssign)):
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(node.value, ast.Call):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "add_argument":
+            scope.bound |= {_key(function, ast.unparse(target)): node.value.value for target in targets}
+        if not isinstance(node.value, ast.Call):
+            continue
         for target in targets:
             _assigned(function, ast.unparse(target), node.value, scope, options)
     return scope
