@@ -9,7 +9,7 @@ from harness.diagnosis.model import Event, EventKind, Role
 
 _LEAST = ("elastic-agent", "closing-signal", "exit-call", "usage")
 _UNSPECIFIC = ("uncaught-exception",)
-_KILLED = ("oom-host-suspected", "dataloader-worker", "signal-handler")
+_KILLED = ("oom-host-suspected", "dataloader-worker", "dataloader-gone", "signal-handler")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -83,6 +83,10 @@ _DEVICE = (
           r"|cudaError|HIP error", 0.8, "A call into the accelerator's runtime failed.", "blocking-launches"),
 )
 _DISTRIBUTED = (
+    _rule("dataloader-gone", C.DATA_PIPELINE, _EXCEPTION, r"^(?:ConnectionResetError|ConnectionRefusedError|EOFError"
+          r"|BrokenPipeError)\b", 0.7, "A DataLoader worker went away while it handed over a batch; what ended it is "
+          "not in its own output.", "loader-in-process confirm-host-oom", frames=r"_try_get_data|resource_sharer",
+          rules_out="the network: the connection is that to a worker of the same process"),
     _rule("port-in-use", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)address already in use|EADDRINUSE", 0.95,
           "The port of the rendezvous or of a server is held by another process.", "other-port",
           rules_out="the network: the port is taken on this host", infra=True),

@@ -23,7 +23,7 @@ HOWS = {
     "memory": ("oom", 1, "RuntimeError", "crashed"),
     "hang": ("nccl-distributed", 0, "RuntimeError", "hung"),
     "worker-raises": ("data-pipeline", 1, "ValueError", "crashed"),
-    "worker-killed": ("data-pipeline", 1, "RuntimeError", "crashed"),
+    "worker-killed": ("data-pipeline", 1, "RuntimeError or ConnectionResetError", "crashed"),
 }
 
 
@@ -46,7 +46,8 @@ def test_failing_rank_is_named(how: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert found is not None
     cause, rank, kind, status = HOWS[how]
     causal = found["first_causal"]
-    assert (found["primary_cause"], causal["rank"], causal["kind"], found["run_status"]) == (cause, rank, kind, status)
+    assert (found["primary_cause"], causal["rank"], found["run_status"]) == (cause, rank, status)
+    assert causal["kind"] in kind.split(" or ")
     assert any("of 32" in entry["text"] for entry in found["evidence"] if entry["kind"] == "progress")
     if how == "hang":
         assert any(text.endswith("but 1") for text in found["contributing_factors"])

@@ -93,6 +93,10 @@ SAMPLES: dict[str, Sample] = {
                             raised("RuntimeError: DataLoader worker (pid 22) is killed by signal: Killed.")),
     "dataloader-worker": Sample(raised("RuntimeError: DataLoader worker (pid(s) 5107) exited unexpectedly"),
                                 "DataLoader worker 3 started (pid 5107), no errors\n" + PLAIN),
+    "dataloader-gone": Sample(
+        raised("ConnectionResetError: [Errno 104] Connection reset by peer",
+               "/venv/torch/utils/data/dataloader.py:_try_get_data: data = self._data_queue.get(timeout=timeout)"),
+        raised("ConnectionResetError: [Errno 104] Connection reset by peer", "/srv/job/client.py:read: sock.recv(9)")),
     "dataset-schema": Sample(raised("KeyError: 'labels'", DATA), raised("KeyError: 'HOME'", TRAIN)),
     "data-parse": Sample(raised("json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
                          raised("ValueError: no decoder for this model")),

@@ -38,7 +38,8 @@ def found(reading: RunReading) -> tuple[str, str, int | None]:
     ("memory", ("oom-host-alloc", "RuntimeError", 1)),
     ("hang", ("collective-timeout", "RuntimeError", 0)),
     ("worker-killed", ("dataloader-worker", "RuntimeError", 1)),
-    ("worker-reset", ("dataloader-worker", "RuntimeError", 1)),
+    ("worker-reset", ("dataloader-gone", "ConnectionResetError", 1)),
+    ("worker-gone", ("dataloader-gone", "ConnectionResetError", 1)),
     ("worker-bus", ("shared-memory", "RuntimeError", 1)),
 ])
 def test_recorded_torchrun_logs(name: str, right: tuple[str, str, int]) -> None:
