@@ -73,8 +73,10 @@ _DEVICE = (
           "Compiling a kernel or a graph failed (AReno: compile).", "no-compile"),
     _rule("gpu-hardware", C.CUDA_RUNTIME, _EXCEPTION, r"(?i)uncorrectable ECC|fallen off the bus|CUDA error: hardware"
           r"|NVLink error", 0.9, "The accelerator or its link is defective.", "other-host", infra=True),
-    _rule("gpu-xid", C.CUDA_RUNTIME, _LINE, r"NVRM: Xid|fallen off the bus|uncorrectable ECC", 0.85,
-          "The driver reported a fault of the accelerator.", "other-host", infra=True),
+    _rule("gpu-lost", C.CUDA_RUNTIME, _LINE, r"fallen off the bus|uncorrectable ECC", 0.9,
+          "The driver reported that the accelerator is lost or defective.", "other-host", infra=True),
+    _rule("gpu-xid", C.CUDA_RUNTIME, _LINE, r"NVRM: Xid", 0.8,
+          "The driver reported a fault of the accelerator, which a program can bring about as well.", "other-host"),
     _rule("cuda-missing", C.CUDA_RUNTIME, _EXCEPTION, r"No CUDA GPUs are available|not compiled with CUDA"
           r"|Found no NVIDIA driver|driver version is insufficient|no kernel image is available"
           r"|invalid device ordinal", 0.92, "The program asked for an accelerator that this process cannot use.",
@@ -89,9 +91,9 @@ _DISTRIBUTED = (
           rules_out="the network: the connection is that to a worker of the same process"),
     _rule("port-in-use", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)address already in use|EADDRINUSE", 0.95,
           "The port of the rendezvous or of a server is held by another process.", "other-port",
-          rules_out="the network: the port is taken on this host", infra=True),
+          rules_out="the network: the port is taken on this host"),
     _rule("port-in-use-line", C.NCCL_DISTRIBUTED, _LINE, r"(?i)address already in use|EADDRINUSE", 0.9,
-          "The port of the rendezvous or of a server is held by another process.", "other-port", infra=True),
+          "The port of the rendezvous or of a server is held by another process.", "other-port"),
     _rule("nccl-watchdog", C.NCCL_DISTRIBUTED, _LINE, r"(?i)watchdog caught collective operation timeout"
           r"|watchdog thread terminated|heartbeat monitor timed out|Some NCCL operations have failed or timed out"
           r"|taking the entire process down", 0.6,
@@ -101,16 +103,24 @@ _DISTRIBUTED = (
           r"|Watchdog|wait timeout after \d+ms", 0.6,
           "A collective timed out: a rank did not take part in it, and nothing in the logs says why.",
           "collective-debug per-rank-logs", role=_EFFECT),
+    _rule("pipe-lost", C.PROCESS_CRASH, _EXCEPTION, r"^(?:ConnectionResetError|BrokenPipeError|EOFError)\b", 0.5,
+          "Another process of the program went away; what ended it is not in its own output.", "per-rank-logs",
+          role=_EFFECT, frames=r"multiprocessing[/\\]\w"),
+    _rule("connection-lost", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"^(?:ConnectionReset|ConnectionAborted)Error\b"
+          r"|RemoteDisconnected|IncompleteRead|ChunkedEncodingError|RemoteProtocolError|ServerDisconnectedError"
+          r"|^\(?'?Connection aborted|ConnectionError: \('Connection aborted", 0.85,
+          "A connection to a service was lost while it was used.", "retry-same local-copy",
+          rules_out="another rank: its loss is told by the communication library", infra=True),
     _rule("peer-gone", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Connection closed by peer|Connection reset by peer"
           r"|NCCL communicator was aborted|remote process exited|Broken pipe|recvValue failed|Socket closed"
           r"|failed to recv, got 0 bytes|ncclRemoteError", 0.5,
           "Another process of the group went away; what ended it is not in the logs.", "per-rank-logs", role=_EFFECT),
     _rule("rendezvous", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Rendezvous\w{0,30}Error|DistStoreError|DistNetworkError"
           r"|client socket has timed out|Timed out after \d+ seconds waiting for clients", 0.85,
-          "The processes of the group did not find each other.", "check-rendezvous", infra=True),
+          "The processes of the group did not find each other.", "check-rendezvous"),
     _rule("nccl-error", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)NCCL (?:error|WARN)|DistBackendError|ncclSystemError"
           r"|ncclInternalError|ncclUnhandledCudaError", 0.75, "The communication library failed.",
-          "collective-debug", infra=True),
+          "collective-debug"),
     _rule("elastic-agent", C.NCCL_DISTRIBUTED, _EXCEPTION, r"ChildFailedError|ProcessRaisedException"
           r"|ProcessExitedException", 0.3, "The launcher reports that a worker failed.", "per-rank-logs", role=_EFFECT),
 )
@@ -193,10 +203,19 @@ _HUB = (
     _rule("hub-missing", C.CONFIG_ERROR, _EXCEPTION, r"(?i)RepositoryNotFoundError|NotExistError|\b404\b.{0,60}client"
           r" error|模型不存在|数据集不存在|is not a (?:valid|local) (?:model|folder)|HFValidationError"
           r"|DatasetNotFoundError", 0.9, "What the hub was asked for is not there.", "fix-reference"),
+    _rule("hub-offline", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)offline mode is enabled|OfflineModeIsEnabled"
+          r"|outgoing traffic has been disabled", 0.92,
+          "What is not in the cache was asked for while the environment forbids to fetch it.", "local-copy",
+          rules_out="the network: nothing was sent"),
+    _rule("address-refused", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)ConnectionRefusedError|connection refused"
+          r"|certificate[_ ]verify[_ ]failed", 0.85,
+          "An address that the program was given refuses connections, or its certificate is not trusted.",
+          "local-copy retry-same"),
     _rule("hub-unreachable", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)gaierror|NameResolutionError"
           r"|Failed to resolve|Name or service not known|Temporary failure in name resolution|Network is unreachable"
           r"|\[E1020\]|\[E1001\]|下载.{0,20}(?:时限|超时|失败)|重试后失败|下载速率|couldn't connect to|couldn't reach"
-          r"|LocalEntryNotFoundError|offline mode is enabled|OfflineModeIsEnabled|Max retries exceeded"
+          r"|LocalEntryNotFoundError|Max retries exceeded|\b50[0234] Server Error|HTTP Error 50[0234]"
+          r"|Deadline ?Exceeded|read timed out"
           r"|urlopen error|ConnectTimeout|ReadTimeout|RequestTimeoutError|DownloadDeadlineError|ProxyError", 0.92,
           "The model or dataset hub cannot be reached.", "local-copy retry-same",
           rules_out="the reference and the training: nothing was fetched that could be wrong", infra=True),
@@ -229,20 +248,22 @@ _CONFIG = (
 )
 _SCHEDULER = (
     _rule("time-limit", C.INTERRUPTED, _LINE, r"CANCELLED AT [^\n]{0,60} DUE TO TIME LIMIT|DEADLINE EXCEEDED", 0.97,
-          "The scheduler's time limit ended the job.", "resume-longer", rules_out="a crash: it ran until the limit",
-          infra=True),
-    _rule("preempted", C.INTERRUPTED, _LINE, r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?i:\bpreempted by\b|spot"
-          r" interruption|instance was preempted)", 0.95, "The scheduler took the resources back.", "resume",
+          "The scheduler's time limit ended the job.", "resume-longer", rules_out="a crash: it ran until the limit"),
+    _rule("preempted", C.INTERRUPTED, _LINE, r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?i:\bpreempted by\b"
+          r"|\b(?:node|job|instance|vm|task|pod|worker) (?:was|has been|is being) preempted|\bpreemption notice\b)",
+          0.95, "The scheduler took the resources back.", "resume",
           infra=True),
     _rule("node-failure", C.PIPELINE_ORCHESTRATION, _LINE, r"DUE TO NODE FAIL|Node failure on|NODE_FAIL", 0.95,
           "A node failed.", "resume", infra=True),
     _rule("slurm-cancelled", C.INTERRUPTED, _LINE, r"(?:JOB|STEP) [\d._+]{1,40}\S{0,20} ON \S{1,100} CANCELLED AT", 0.8,
           "The scheduler cancelled the job or its step.", "resume", role=_EFFECT),
+    _rule("node-died", C.PIPELINE_ORCHESTRATION, _EXCEPTION, r"NodeDiedError", 0.9, "A node failed.", "resume",
+          infra=True),
     _rule("submission", C.PIPELINE_ORCHESTRATION, _LINE, r"(?:sbatch|srun|salloc): error: (?:Batch job|Unable to"
           r" (?:create|allocate|confirm)|Job violates|invalid partition)|ImagePullBackOff|CrashLoopBackOff", 0.9,
           "The scheduler did not start the job.", "fix-submission"),
     _rule("ray-actor", C.PIPELINE_ORCHESTRATION, _EXCEPTION, r"ActorDiedError|RayActorError|WorkerCrashedError"
-          r"|ActorUnavailableError|NodeDiedError", 0.6, "A Ray worker is gone; what ended it is not in the logs.",
+          r"|ActorUnavailableError", 0.6, "A Ray worker is gone; what ended it is not in the logs.",
           "per-rank-logs", role=_EFFECT),
     _rule("signal-handler", C.INTERRUPTED, _LINE, r"(?i)(?:caught|received|got|handling) (?:signal (?:15|2|10|12"
           r"|SIGTERM|SIGINT|SIGUSR\d)|SIG(?:TERM|INT|USR\d))\b|\bSIGTERM received", 0.8,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from harness.diagnosis.infrastructure import Cause, infrastructure_cause
 from harness.launch.base import Exit
 from harness.record.attempts import MAX_RESTARTS
 from harness.supervise.attempt import Run
-from harness.supervise.causes import Cause, infrastructure_cause
 
 RESTART_PAUSES_S = (1.0, 4.0, 10.0)
 """Before each restart, since what failed may need a while."""
@@ -36,10 +36,11 @@ def decide(ended: Exit, run: Run, number: int) -> Decision | None:
     """About the `number`th launch; None where there is nothing to decide: it ended well, was stopped, or by itself."""
     if run.stopping.reason is not None or run.collection.has_nonfinite_loss():
         return None
-    tail = run.collection.log.tail().decode("utf-8", "replace")
-    cause = infrastructure_cause(ended, run.plan.redactor.text(tail))
-    if cause is None:
+    run.collection.log.close()
+    told = infrastructure_cause(ended.code, ended.signal, run.collection.log.path)
+    if told is None:
         return None
+    cause = Cause(name=told.name, line=run.plan.redactor.text(told.line))
     if not run.plan.spec.fix:
         return Decision(restart=False, cause=cause, why_not="--no-fix")
     if number > MAX_RESTARTS:

@@ -58,7 +58,9 @@ SAMPLES: dict[str, Sample] = {
                       raised("re.error: cannot compile the pattern at position 3")),
     "gpu-hardware": Sample(raised("RuntimeError: CUDA error: uncorrectable ECC error encountered"),
                            raised("RuntimeError: CUDA error: invalid argument")),
-    "gpu-xid": Sample("[12.1] NVRM: Xid (PCI:0000:65:00): 79, pid=912, GPU has fallen off the bus, error.\n",
+    "gpu-lost": Sample("[12.1] NVRM: Xid (PCI:0000:65:00): 79, pid=912, GPU has fallen off the bus, error.\n",
+                       "[12.1] NVRM: Xid (PCI:0000:65:00): 31, pid=912, MMU fault, error.\n"),
+    "gpu-xid": Sample("[12.1] NVRM: Xid (PCI:0000:65:00): 31, pid=912, MMU fault, error.\n",
                       "NVRM: loading NVIDIA UNIX x86_64 Kernel Module 550.54, no error\n"),
     "cuda-missing": Sample(raised("RuntimeError: No CUDA GPUs are available"),
                            raised("RuntimeError: no data is available")),
@@ -76,6 +78,13 @@ SAMPLES: dict[str, Sample] = {
     "collective-timeout": Sample(raised("RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting "
                                         "1800000ms for recv operation to complete"),
                                  raised("TimeoutError: the user did not answer")),
+    "pipe-lost": Sample(raised("ConnectionResetError: [Errno 104] Connection reset by peer",
+                               "/usr/lib/python3.11/multiprocessing/connection.py:_recv: chunk = read(handle, remaining)"),
+                        raised("ConnectionResetError: [Errno 104] Connection reset by peer",
+                               "/usr/lib/python3.11/ssl.py:read: return self._sslobj.read(len, buffer)")),
+    "connection-lost": Sample(raised("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected("
+                                     "'Remote end closed connection without response'))"),
+                              raised("RuntimeError: [pair.cc:553] Connection reset by peer [127.0.0.1]:3991.")),
     "peer-gone": Sample(raised("RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:3991."),
                         raised("RuntimeError: the connection pool is closed by its owner")),
     "rendezvous": Sample(raised("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the "
@@ -131,6 +140,13 @@ SAMPLES: dict[str, Sample] = {
                             raised("ValueError: 429 steps are too few")),
     "hub-missing": Sample(raised("requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://hub"),
                           raised("KeyError: 404")),
+    "hub-offline": Sample(raised("huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/"
+                                 "models/a/b: offline mode is enabled."), raised("ValueError: the node is offline")),
+    "address-refused": Sample(raised("requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=9): Max "
+                                     "retries exceeded with url: /m (Caused by NewConnectionError('Failed to establish a "
+                                     "new connection: [Errno 111] Connection refused'))"),
+                              raised("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='h', port=443): Max "
+                                     "retries exceeded with url: /m (Caused by ConnectTimeoutError())")),
     "hub-unreachable": Sample(raised("modelscope_hub.errors.FileDownloadError: [E1001] 下载总时限已耗尽；已保存可继续下载的临时文件"),
                               raised("ValueError: 数据格式不对")),
     "deepspeed-mismatch": Sample("ValueError: Please correct the following DeepSpeed config values that mismatch "
@@ -159,6 +175,8 @@ SAMPLES: dict[str, Sample] = {
                               "job 77 will be cancelled at 04:12\n" + PLAIN),
     "submission": Sample("srun: error: Unable to create step for job 12: Invalid account\n",
                          "srun: error: node3: task 0: Exited with exit code 1\n" + PLAIN),
+    "node-died": Sample(raised("ray.exceptions.NodeDiedError: Task failed due to the node (ID: 4f2) dying."),
+                        raised("ValueError: a node of the graph is dead")),
     "ray-actor": Sample(raised("ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
                         raised("ValueError: an actor has no critic")),
     "signal-handler": Sample("step 3/9 loss 1.0\ncaught signal 15, exiting\n", "signal 15 will be caught and handled\n",
