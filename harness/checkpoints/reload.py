@@ -6,20 +6,19 @@ accelerator, a time limit and a memory limit, and it ends when this one does.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shlex
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
+
+from harness.launch.child import ChildEnd, Limits, run_child
 
 CHILD = Path(__file__).resolve().parent / "site" / "_reload.py"
 TIME_LIMIT_S = 300.0
@@ -31,8 +30,6 @@ LEAST_MEMORY_BYTES = 512 << 20
 """What has to be free beside one and a half times the checkpoint, or it is not attempted."""
 MEMORY_FACTOR = 2.5
 """How much of its size a checkpoint may take while it is loaded."""
-POLL_S = 0.1
-MAX_ANSWER_BYTES = 4 << 20
 LEFT_OUT = ("REAL_STEP_PROBE_DIR", "CUDA_VISIBLE_DEVICES")
 QUIET = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
@@ -107,29 +104,33 @@ def _size(base: Path | None) -> int:
 
 
 def _ask(target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
-    limit_s = where.time_limit_s + target.bytes / READ_BYTES_PER_S
+    limits = Limits(seconds=where.time_limit_s + target.bytes / READ_BYTES_PER_S, rss_bytes=memory_bytes,
+                    is_cancelled=where.is_cancelled)
+    answers: list[dict[str, Any]] = []
     # A directory of its own: what a checkpoint writes beside itself lands nowhere.
-    with tempfile.TemporaryDirectory(prefix="real-step-reload-") as place, (Path(place) / "stderr").open("w+b") as err:
-        try:
-            child = subprocess.Popen(
-                [str(where.interpreter), str(CHILD)], cwd=place, env=_environment(where), stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=err, start_new_session=True)
-        except OSError as error:
-            return _not_attempted(f"{where.interpreter} cannot be started: {error.strerror}")
-        try:
-            return _answer(child, _request(target, where), limit_s, memory_bytes, err, where)
-        finally:
-            _end(child)
+    with tempfile.TemporaryDirectory(prefix="real-step-reload-") as place:
+        ended = run_child([str(where.interpreter), str(CHILD)], _request(target, where), answers.append,
+                          cwd=Path(place), environ=_environment(where), limits=limits, hold=True)
+    return answers[-1] if answers else _unanswered(ended)
 
 
-def _request(target: Target, where: Surroundings) -> bytes:
-    fields = {
+def _unanswered(ended: ChildEnd) -> dict[str, Any]:
+    """A child that was stopped, or killed for memory, is no fault of the checkpoint; else its last line tells."""
+    if ended.code not in ("", "died"):
+        return {"status": "not-attempted", "error": ended.problem, "peak_memory_bytes": ended.peak_bytes or None}
+    last = ended.output_tail.splitlines()[-1][:500] if ended.output_tail else "no output"
+    why = f"the process that loaded it: {ended.problem or 'it gave no answer'}: {last}"
+    status = "not-attempted" if ended.exit_code == -signal.SIGKILL or "No module named" in why else "failed"
+    return {"status": status, "error": why}
+
+
+def _request(target: Target, where: Surroundings) -> dict[str, Any]:
+    return {
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),
         "workdir": str(where.workdir), "allow_pickle": where.allow_pickle,
     }
-    return json.dumps(fields).encode() + b"\n"
 
 
 def _environment(where: Surroundings) -> dict[str, str]:
@@ -139,77 +140,3 @@ def _environment(where: Surroundings) -> dict[str, str]:
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(site_dir())]
     environ.pop("PYTHONPATH", None)
     return environ | QUIET | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
-
-
-def _answer(
-    child: subprocess.Popen[bytes], request: bytes, limit_s: float, memory_bytes: int, err: IO[bytes],
-    where: Surroundings,
-) -> dict[str, Any]:
-    """The child's answer, or why there is none."""
-    assert child.stdin is not None and child.stdout is not None
-    try:
-        child.stdin.write(request)
-        child.stdin.flush()
-    except OSError:
-        return _died(child, err)
-    os.set_blocking(child.stdout.fileno(), False)
-    said, deadline, peak = bytearray(), time.monotonic() + limit_s, 0
-    while not said.endswith(b"\n"):
-        part = child.stdout.read(1 << 16)
-        if part:
-            said += part
-        elif part == b"" or len(said) > MAX_ANSWER_BYTES:
-            return _died(child, err)
-        else:
-            peak = max(peak, _memory(child.pid))
-            if peak > memory_bytes:
-                return _not_attempted(f"it took more than {memory_bytes >> 20} MiB of memory and was stopped", peak)
-            if time.monotonic() > deadline:
-                return _not_attempted(f"it took longer than {limit_s:.0f} s and was stopped", peak)
-            if where.is_cancelled():
-                return _not_attempted("the harness was told to end", peak)
-            time.sleep(POLL_S if peak else 0.02)
-    try:
-        answer = json.loads(said)
-    except ValueError:
-        return _died(child, err)
-    return answer if isinstance(answer, dict) else _died(child, err)
-
-
-def _not_attempted(why: str, peak: int = 0) -> dict[str, Any]:
-    return {"status": "not-attempted", "error": why, "peak_memory_bytes": peak or None}
-
-
-def _memory(pid: int) -> int:
-    """Resident bytes of a process."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
-def _died(child: subprocess.Popen[bytes], err: IO[bytes]) -> dict[str, Any]:
-    """A child without an answer: killed for memory is no fault of the checkpoint; else its last line tells."""
-    try:
-        code = child.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        return _not_attempted("it closed its output and went on")
-    err.seek(max(0, err.seek(0, os.SEEK_END) - 4096))
-    lines = err.read().decode("utf-8", "replace").strip().splitlines()
-    why = f"the process that loaded it ended with {code}: {lines[-1][:500] if lines else 'no output'}"
-    if code == -signal.SIGKILL or "No module named" in why:
-        return _not_attempted(why)
-    return {"status": "failed", "error": why}
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=1)
-    # What it started may outlive it.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()

@@ -47,7 +47,7 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
     record = seen.record
     ended = record.last_end()
     if ended is None:
-        lost = record.last("attempt-started") is not None
+        lost = record.last("attempt-started") is not None or record.last("stop-requested") is not None
         return (TerminalState.CANCELLED if lost else TerminalState.FAILED), None
     stop = was_stopped(seen)
     if stop == "timeout":

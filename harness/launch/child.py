@@ -34,6 +34,8 @@ class Limits:
     """Resident memory of the child and all that it started."""
     output_bytes: int = 16 << 20
     """What it may print."""
+    is_cancelled: Callable[[], bool] = lambda: False
+    """Whether who asked wants no answer any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +43,24 @@ class ChildEnd:
     """How a child ended; `problem` is "" where it ended by itself."""
 
     code: str = ""
+    """interpreter, timeout, left-processes, died, output, memory or cancelled; "" beside no problem."""
     problem: str = ""
     output_tail: str = ""
+    exit_code: int | None = None
+    """Negative for a signal; None where it was stopped."""
+    peak_bytes: int = 0
+    """Largest resident memory that was seen."""
 
 
 def run_child(
     argv: Sequence[str], request: Mapping[str, Any], take: Take, *, cwd: Path, environ: Mapping[str, str],
-    limits: Limits,
+    limits: Limits, hold: bool = False,
 ) -> ChildEnd:
-    """Run `argv` with a JSON request on its standard input; `take` gets every message that it writes to the
-    descriptor named in the request. Nothing that it started is left."""
+    """Run `argv` with a JSON request as a line on its standard input; `take` gets every message that it writes to
+    the descriptor named in the request. Nothing that it started is left.
+
+    With `hold` its standard input stays open as long as this process lives, so that a child can end with it.
+    """
     read_end, write_end = os.pipe()
     token = uuid.uuid4().hex
     try:
@@ -66,10 +76,15 @@ def run_child(
     try:
         with contextlib.suppress(BrokenPipeError):
             assert process.stdin is not None
-            process.stdin.write(json.dumps({**request, "result_fd": write_end}).encode())
-            process.stdin.close()
+            process.stdin.write(json.dumps({**request, "result_fd": write_end}).encode() + b"\n")
+            process.stdin.flush()
+            if not hold:
+                process.stdin.close()
         return watch.until_its_end(token)
     finally:
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
         _end(process, token)
         os.close(read_end)
         if process.stdout:
@@ -83,7 +98,7 @@ class _Watch:
         self.process, self.results, self.take, self.limits = process, results, take, limits
         self.buffer = bytearray()
         self.tail = bytearray()
-        self.printed = 0
+        self.printed = self.peak = 0
         self.open = 2
 
     def until_its_end(self, token: str) -> ChildEnd:
@@ -106,7 +121,7 @@ class _Watch:
                 if problem is None and now >= look:
                     look, problem = now + LOOK_EVERY_S, self._too_large()
                 if problem is not None:
-                    return ChildEnd(code=problem[0], problem=problem[1], output_tail=self._tail())
+                    return self._end(*problem)
                 if ended and not ready:
                     break
         return self._ended(token, deadline)
@@ -116,14 +131,18 @@ class _Watch:
         try:
             code = self.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return ChildEnd(code="timeout", problem=self._late(), output_tail=self._tail())
+            return self._end("timeout", self._late())
         if left := len(marked_pids(token)):
             message = f"it left {left} process{'es' if left > 1 else ''} behind, which were stopped"
-            return ChildEnd(code="left-processes", problem=message, output_tail=self._tail())
+            return self._end("left-processes", message, code)
         if code != 0:
             how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-            return ChildEnd(code="died", problem=f"it ended with {how}", output_tail=self._tail())
-        return ChildEnd(output_tail=self._tail())
+            return self._end("died", f"it ended with {how}", code)
+        return self._end("", "", code)
+
+    def _end(self, code: str, problem: str, exit_code: int | None = None) -> ChildEnd:
+        return ChildEnd(code=code, problem=problem, output_tail=self._tail(), exit_code=exit_code,
+                        peak_bytes=self.peak)
 
     def _read(self, descriptor: int) -> bool:
         try:
@@ -155,6 +174,8 @@ class _Watch:
             return "output", f"it printed more than {self.limits.output_bytes >> 20} MiB"
         if len(self.buffer) > MAX_MESSAGE_BYTES:
             return "output", f"it sent a message longer than {MAX_MESSAGE_BYTES >> 20} MiB"
+        if self.limits.is_cancelled():
+            return "cancelled", "the harness was told to end"
         return ("timeout", self._late()) if now > deadline else None
 
     def _late(self) -> str:
@@ -166,6 +187,7 @@ class _Watch:
             for process in (psutil.Process(self.process.pid), *descendants(self.process.pid)):
                 with contextlib.suppress(psutil.Error):
                     used += process.memory_info().rss
+        self.peak = max(self.peak, used)
         if used <= self.limits.rss_bytes:
             return None
         return "memory", f"it used more than {self.limits.rss_bytes / (1 << 30):.1f} GiB of memory"

@@ -61,6 +61,7 @@ SHAPES: Mapping[str, Any] = {
     },
     "restart-decision": {"attempt!": int, "cause!": TEXT, "line": TEXT, "why_not": TEXT},
     "launch-failed": {"message": TEXT},
+    "stop-requested": {"reason": TEXT},
     "stragglers": {"processes": [dict]},
     "sources": {"sources": [SOURCE], "problems": PROBLEMS},
     "trainer-stop": {"framework!": TEXT, "line!": TEXT, "metric": TEXT, "patience": int},

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from harness.command.interpreter import interpreter_path, own_interpreter
 from harness.command.model import Finding
-from harness.data.hub import HubAsset, cached_if_unreachable, fetch
+from harness.data.hub import FETCH_LIMITS, HubAsset, cached_if_unreachable, fetch
 from harness.errors import HubError
 from harness.frameworks.dataset import RemoteAsset
 from harness.record.reasons import Reason
@@ -23,7 +23,7 @@ REFUSED = {
 
 
 def with_assets(
-    understood: Understanding, spec: RunSpec, environ: Mapping[str, str]
+    understood: Understanding, spec: RunSpec, environ: Mapping[str, str], must_end: Callable[[], bool]
 ) -> tuple[RunSpec, tuple[Finding, ...]]:
     """The request with local paths for what only the cache holds, and findings about what cannot be had.
 
@@ -37,7 +37,8 @@ def with_assets(
     for asset in understood.assets:
         try:
             get = fetch if asset.kind == "model" else cached_if_unreachable
-            got = get(asset.kind, asset.repository, python=python, workdir=spec.workdir, environ=child)
+            got = get(asset.kind, asset.repository, python=python, workdir=spec.workdir, environ=child,
+                      limits=replace(FETCH_LIMITS, is_cancelled=must_end))
         except HubError as error:
             if asset.kind == "model" and error.code in REFUSED:
                 findings.append(_refused(REFUSED[error.code], f"{asset.flag} {asset.repository}: {error}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from harness.data.inspect import Inspector, inspect_dataset
 from harness.data.model import Inspection, Verdict
 from harness.data.source import fingerprint, local_path
 from harness.frameworks.dataset import NamedDataset
+from harness.launch.child import Limits
 from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 from harness.spec import RunSpec
@@ -25,7 +26,7 @@ NOT_NAMED = "the command names no dataset in a way that can be read before the l
 
 def look_at_dataset(
     command: TrainingCommand, named: NamedDataset | None, spec: RunSpec, environ: Mapping[str, str],
-    redactor: Redactor,
+    redactor: Redactor, must_end: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, Any], tuple[Finding, ...]]:
     """(facts for the journal, findings that refuse the launch). {needed: False, why} where there is no dataset."""
     if named is None:
@@ -33,7 +34,8 @@ def look_at_dataset(
     python = interpreter_path(command, spec.workdir, environ) or own_interpreter()
     workdir = command.directory or spec.workdir
     inspection = inspect_dataset(
-        named, Inspector(python=python, workdir=workdir, environ=environ, redactor=redactor))
+        named, Inspector(python=python, workdir=workdir, environ=environ, redactor=redactor,
+                         limits=Limits(is_cancelled=must_end)))
     findings = tuple(
         Finding(code=(problem.reason or Reason.DATASET_UNREADABLE).value, message=f"dataset: {problem.message}",
                 refuses=True)

@@ -59,8 +59,9 @@ class Supervisor:
                 "run-started", run_id=self.spec.run_id, session=self.spec.session, harness_version=__version__,
                 supervisor_pid=os.getpid(),
             )
-            plan = preflight(self.spec, journal=journal, say=progress.say, redactor=redactor)
-            if plan is not None:
+            plan = preflight(self.spec, journal=journal, say=progress.say, redactor=redactor,
+                             must_end=self.stopping.must_end)
+            if plan is not None and not self.stopping.must_end():
                 self._launch_and_watch(plan, journal, progress)
                 reload_delivered(plan, journal, self.stopping.must_end)
                 if self.spec.check_resume and self.stopping.reason is None:

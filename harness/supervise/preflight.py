@@ -60,12 +60,17 @@ def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
     return Redactor.from_run(words, environ, named_config_files(words, spec.workdir))
 
 
-def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) -> Plan | None:
-    """The plan, or None when a finding forbids the launch; either way everything learnt is in the journal."""
+def preflight(
+    spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor, must_end: Callable[[], bool],
+) -> Plan | None:
+    """The plan, or None when a finding forbids the launch; either way everything learnt is in the journal.
+
+    `must_end`: whether who asked wants nothing any more; children that fetch or load are stopped then.
+    """
     environ = dict(os.environ)
     try:
         understood = understand(spec, environ, write=True)
-        localised, about_assets = with_assets(understood, spec, environ)
+        localised, about_assets = with_assets(understood, spec, environ, must_end)
         if localised != spec:
             understood = understand(localised, environ, write=True)
     except CommandError as error:
@@ -96,7 +101,8 @@ def preflight(spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor) 
     findings += _missing_gpu(spec, environment)
     if not any(finding.refuses for finding in findings):
         facts_of_data, about_data = look_at_dataset(
-            command, understood.dataset, spec, {**environ, **dict(command.env_assignments)}, redactor)
+            command, understood.dataset, spec, {**environ, **dict(command.env_assignments)}, redactor,
+            must_end)
         journal.write("dataset", **facts_of_data)
         findings += about_data
         for line in announced(facts_of_data):

@@ -1,7 +1,8 @@
-"""Loads one checkpoint in a process of its own: a request as a JSON line on standard input, an answer on its output.
+"""Loads one checkpoint in a process of its own: a request as a JSON line on standard input, an answer as one on the
+descriptor that the request names.
 
 Runs in the trainer's interpreter, without the harness: standard library, and what the checkpoint needs. Whatever a
-library prints goes to standard error. It ends when its standard input does, so that it does not outlive who asked.
+library prints is kept apart from it. It ends when its standard input does, so that it does not outlive who asked.
 """
 
 # Untyped: it runs beside libraries that the type checker does not see.
@@ -126,14 +127,13 @@ def _end_with_stdin():
 
 def main():
     """Answer one request."""
-    out = os.dup(1)
-    os.dup2(2, 1)
     line = bytearray()
     while (byte := os.read(0, 1)) and byte != b"\n":
         line += byte
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    fields = answer_to(json.loads(line))
-    with os.fdopen(out, "w", encoding="utf-8") as stream:
+    request = json.loads(line)
+    fields = answer_to(request)
+    with os.fdopen(request["result_fd"], "w", encoding="utf-8") as stream:
         json.dump(fields, stream)
         stream.write("\n")
     sys.stderr.flush()
