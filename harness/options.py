@@ -91,6 +91,9 @@ OPTIONS = (
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
     Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
+    Option(flag="--retry-of", kind=str, help="out-dir of the run that this one retries; only capacity may differ"),
+    Option(flag="--approve", kind=list, help="--retry-of: a setting, or a part of the identity, that may differ "
+           "(repeatable)"),
     Option(flag="--accept-conditional", kind=bool, help="let an unproven run pass the tests"),
 )
 
@@ -263,6 +266,8 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         check_resume=bool(values.get("check_resume")),
         reward_check=not values.get("no_reward_check"),
         loss_tag=values.get("loss_tag") or None,
+        retry_of=_retry_of(values, here),
+        approve=tuple(dict.fromkeys(values.get("approve") or ())),
         stop_on=_stop_on(values),
         require_gpu=bool(values.get("require_gpu")),
         probe=not values.get("no_probe"),
@@ -289,6 +294,15 @@ def _early_stop_metric(values: Mapping[str, Any]) -> str | None:
 
     resolve_mode(str(metric), values.get("early_stop_mode") or "auto")
     return str(metric)
+
+
+def _retry_of(values: Mapping[str, Any], here: Path) -> Path | None:
+    """The directory of the run before. ConfigError for approvals of nothing."""
+    if values.get("retry_of") is None:
+        if values.get("approve"):
+            raise ConfigError("--approve: nothing is retried; give --retry-of DIR, or leave it out")
+        return None
+    return _directory(str(values["retry_of"]), here, "--retry-of")
 
 
 def _stop_on(values: Mapping[str, Any]) -> tuple[str, ...]:

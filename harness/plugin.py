@@ -10,7 +10,8 @@ from harness import options
 from harness.errors import ConfigError
 from harness.session import NO_SOURCE, HarnessSession
 
-GATES = ("env_facts", "dataset_contract", "training_command", "real_step", "sample_coherence", "save_reload")
+GATES = ("env_facts", "dataset_contract", "training_command", "real_step", "sample_coherence", "save_reload",
+         "retry")
 SESSION = pytest.StashKey[HarnessSession]()
 
 for _module in (*(f"harness.fixtures.{gate}" for gate in GATES), "harness.acceptance", "harness.judge.require"):

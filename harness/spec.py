@@ -58,6 +58,10 @@ class RunSpec:
     """Whether the command is run again to a checkpoint, resumed, and compared with the judged run."""
     reward_check: bool = True
     """Whether the reward function is called again on a recorded sample."""
+    retry_of: Path | None = None
+    """Out-dir of the run that this one retries."""
+    approve: tuple[str, ...] = ()
+    """Settings and parts of the identity that a person lets a retry change."""
     thresholds: tuple[tuple[str, float], ...] = ()
     """(name, limit) of judge.thresholds that differ from their defaults."""
     loss_tag: str | None = None
@@ -101,10 +105,10 @@ class RunSpec:
         """Unknown keys are ignored, so that a newer out-dir can still be judged."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
-        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples"):
+        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples", "retry_of"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
-        for key in ("hp", "hp_flags", "stop_on"):
+        for key in ("hp", "hp_flags", "stop_on", "approve"):
             values[key] = tuple(values.get(key) or ())
         values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())
         return cls(**values)

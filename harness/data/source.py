@@ -46,14 +46,14 @@ def parse_reference(path: str) -> Reference:
     return Reference(repository=parts[0], subset=subset, split=parts[2] if len(parts) > 2 and parts[2] else "train")
 
 
-def fingerprint(path: Path) -> str | None:
+def fingerprint(path: Path, *, full_bytes: int = FULL_BYTES) -> str | None:
     """`sha256:...` over names and contents of every file below `path`; None where it cannot be read.
 
-    Beyond FULL_BYTES it is `sha256-of-ends:...`: sizes, and the first and last MiB of each file.
+    Beyond `full_bytes` it is `sha256-of-ends:...`: sizes, and the first and last MiB of each file.
     """
     try:
         files = [path] if path.is_file() else sorted(_files(path))
-        whole = sum(file.stat().st_size for file in files) <= FULL_BYTES
+        whole = sum(file.stat().st_size for file in files) <= full_bytes
         digest = hashlib.sha256()
         for file in files:
             name = file.name if file == path else file.relative_to(path).as_posix()

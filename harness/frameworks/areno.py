@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.command.model import Finding, TrainingCommand
-from harness.frameworks import effective
+from harness.frameworks import effective, kinds
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
 from harness.frameworks.dataset import NamedDataset, RemoteAsset
 from harness.frameworks.source import Program
@@ -133,6 +133,10 @@ class ArenoAdapter:
             sample_hint="leave ARENO_LOG_COMPLETIONS at 1 or above",
             reward_program=next(iter(_directory(command, spec, "--reward-fn-path")), None),
             reward_bounds=(r"^rollout/rewards_min$", r"^rollout/rewards_max$"),
+            capacity_settings=kinds.ARENO_CAPACITY, observability_settings=kinds.ARENO_OBSERVABILITY,
+            semantic_settings=("*",),
+            capacity_first=("a smaller --max-running-prompts (fewer concurrent prompts)",
+                            "a smaller --mini-bs or --score-micro-bs (microbatch)"),
         )
 
     def named_dataset(self, command: TrainingCommand, spec: RunSpec) -> NamedDataset | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from harness.command.model import Finding, TrainingCommand
+from harness.frameworks import kinds
 from harness.frameworks.source import Program
 from harness.spec import RunSpec
 
@@ -94,6 +95,16 @@ class FrameworkFacts:
     """Patterns of the tags of a step's smallest and largest reward; none where they are not logged."""
     resume_from: str | None = None
     """Checkpoint that the command resumes from."""
+    capacity_settings: tuple[str, ...] = kinds.CAPACITY
+    """Names of settings that change memory or speed, see `kinds`."""
+    observability_settings: tuple[str, ...] = kinds.OBSERVABILITY
+    """Names of settings that only change what is written."""
+    semantic_settings: tuple[str, ...] = kinds.SEMANTIC
+    """Names of settings that change what is learned; `*` for all that are none of the others."""
+    batch_factors: tuple[str, ...] = ()
+    """NAME=DEFAULT of settings that may change while their product, the batch of an update, stays."""
+    capacity_first: tuple[str, ...] = ()
+    """What to try before anything semantic where memory was short, word for word."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready mapping; `from_json` is its inverse."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.command import limits
 from harness.command.model import Finding, TrainingCommand
-from harness.frameworks import effective
+from harness.frameworks import effective, kinds
 from harness.frameworks.base import (
     GRAD_NORM_TAG_PATTERNS,
     LOSS_TAG_PATTERNS,
@@ -77,6 +77,7 @@ class LightningAdapter:
             name=self.name,
             reason=reason,
             step_base=0,
+            batch_factors=kinds.LIGHTNING_BATCH,
             loss_tags=LOSS_TAGS,
             grad_norm_tags=GRAD_NORM_TAGS,
             logging_hint="--trainer.log_every_n_steps=1"

@@ -18,7 +18,7 @@ from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
 from harness.command.modules import find_module
 from harness.command.overrides.model import FlagTable
-from harness.frameworks import effective
+from harness.frameworks import effective, kinds
 from harness.frameworks.argument_classes import argument_table
 from harness.frameworks.base import (
     EVAL_TAG_PATTERNS,
@@ -122,6 +122,9 @@ class TransformersAdapter:
         return FrameworkFacts(
             name=self.name,
             reason=reason,
+            capacity_settings=kinds.TRANSFORMERS_CAPACITY, batch_factors=kinds.TRANSFORMERS_BATCH,
+            capacity_first=("a smaller --per_device_train_batch_size, --gradient_accumulation_steps raised to match",
+                            "--gradient_checkpointing True"),
             step_base=1,
             counts_updates_by="counter",
             loss_tags=LOSS_TAGS,

@@ -25,6 +25,7 @@ from harness.judge.checks_progress import (
     check_updates_executed,
 )
 from harness.judge.checks_resume import check_resume
+from harness.judge.checks_retry import check_identity, check_metrics, check_settings, no_retry
 from harness.judge.checks_samples import (
     check_sample_ends,
     check_sample_recorded,
@@ -93,6 +94,8 @@ GATES: tuple[GateSpec, ...] = (
         name="save_reload", events=("checkpoints", "run-finished"), judged_when_launched=True, not_needed=not_needed,
         checks=(check_saved, check_complete, check_delivered, check_saved_finite, check_reload, check_eval_agrees,
                 check_resume)),
+    GateSpec(name="retry", events=("retry", "retry-comparison"), not_needed=no_retry, judged_when_launched=True,
+             checks=(check_settings, check_identity, check_metrics)),
 )
 """Every gate that this version judges, in workflow order."""
 

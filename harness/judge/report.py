@@ -25,6 +25,7 @@ from harness.judge.fields import (
     run_seconds,
     trained_seconds,
 )
+from harness.judge.lineage import lineage_of
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects
@@ -43,9 +44,13 @@ from harness.record.vocabulary import CheckStatus, TerminalState
 
 def write_report(out_dir: Path) -> dict[str, Any]:
     """Judge the out-dir and write what it amounts to: train-model.json, which is given back, babysit-training.json
-    where something was watched, check-failed-run.json where the run failed. RecordError when there is no run in it."""
+    where something was watched, check-failed-run.json where the run failed, lineage.json of a retry. RecordError when
+    there is no run in it."""
     report = build_report(out_dir)
     write_json(out_dir / outdir.REPORT, report)
+    if report["evidence"]["lineage"] is not None:
+        validate_artifact(report["evidence"]["lineage"], outdir.LINEAGE)
+        write_json(out_dir / outdir.LINEAGE, report["evidence"]["lineage"])
     write_watch(out_dir)
     with contextlib.suppress(OSError):  # a full disk may be why the run failed; `verify` writes it later
         write_failure(out_dir, report)
@@ -168,7 +173,8 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "environment": {key: environment.get(key) for key in (
             "host", "os", "python", "packages", "accelerators", "trainer_report", "trainer_check")},
         "model": {"source": facts.start_weights if facts else None, "hub": None, "revision": None,
-                  "local_path": facts.start_weights if facts else None, "fingerprint": None},
+                  "local_path": facts.start_weights if facts else None,
+                  "fingerprint": record.fact("model", "fingerprint")},
         "dataset": {key: record.fact("dataset", key) for key in (
             "source", "hub", "revision", "local_path", "fingerprint", "rows_seen", "rows_total")},
         "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
@@ -182,6 +188,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "samples": sample_evidence(seen, verdict.gates),
         "reload": evidence_of_reload(seen),
         "gates": [_gate(gate) for gate in verdict.gates],
+        "lineage": lineage_of(record, verdict),
         "attempts": attempts_json(seen, verdict.terminal_state.value),
         "overhead": {
             **{key: record.fact("overhead", key) for key in ("supervisor_cpu_s", "supervisor_rss_bytes")},

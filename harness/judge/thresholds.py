@@ -9,6 +9,8 @@ THRESHOLDS: dict[str, tuple[float, str]] = {
     "sample_repetition": (0.8, "share of repeated 4-grams (seq-rep-4) of a sample; more is a loop"),
     "sample_cap_tokens": (256, "a cap on completions below this is short, and clips healthy samples"),
     "resume_rtol": (1e-4, "relative difference of a resumed series from the uninterrupted one; more is a divergence"),
+    "retry_rtol": (0.05, "relative difference of a retry's loss from the run before it at the same step"),
+    "retry_atol": (1e-3, "absolute difference that is added to it"),
 }
 """{name: (default, meaning)}."""
 

@@ -39,6 +39,12 @@ SAMPLE = {
     "undecodable_share": NUMBER, "repetition": NUMBER,
     "messages": [{"role": TEXT, "content": TEXT, "tool_calls": [{"id": TEXT}], "tool_call_id": TEXT}],
 }
+CHANGE = {"key!": TEXT, "before": TEXT, "after": TEXT, "kind!": TEXT, "approved!": bool}
+ATTEMPT_ROW = {
+    "run_id!": TEXT, "out_dir!": TEXT, "timestamp": TEXT, "harness_version": TEXT, "launched!": bool, "decision!": TEXT,
+    "outcome!": TEXT, "terminal_state!": TEXT, "reasons!": [TEXT], "primary_cause": TEXT, "changes!": [CHANGE],
+    "identity!": list,
+}
 SHAPES: Mapping[str, Any] = {
     "run-started": {"harness_version": TEXT, "session": TEXT, "supervisor_pid": int},
     "command": {
@@ -52,6 +58,17 @@ SHAPES: Mapping[str, Any] = {
         "why": TEXT, "source": TEXT, "hub": TEXT, "revision": TEXT, "local_path": TEXT, "fingerprint": TEXT,
         "rows_seen": int, "rows_total": int, "verdicts": dict, "judged_by": TEXT,
         "errors": [DATASET_PROBLEM], "warnings": [DATASET_PROBLEM],
+    },
+    "settings": {"values": dict, "files": dict},
+    "model": {"source": TEXT, "local_path": TEXT, "fingerprint": TEXT},
+    "retry": {
+        "of!": TEXT, "of_run_id!": TEXT, "approve": [TEXT], "changes": [CHANGE],
+        "identity": [{"what!": TEXT, "before!": TEXT, "after!": TEXT, "known!": bool, "approved!": bool}],
+        "attempts": [ATTEMPT_ROW],
+    },
+    "retry-comparison": {
+        "changes": [CHANGE], "deterministic": bool, "stated": bool, "rollout": bool, "rtol": NUMBER, "atol": NUMBER,
+        "tags": [{"tag!": TEXT, "points!": int, "first": {"step": int, "expected": NUMBER, "actual": NUMBER}}],
     },
     "inventory": {"files": int},
     "attempt-started": {"attempt": int, "launched_at": NUMBER, "after_step": int},

@@ -22,6 +22,7 @@ METRICS_DB = "metrics.db"
 REPORT = "train-model.json"
 WATCH_REPORT = "babysit-training.json"
 FAILURE_REPORT = "check-failed-run.json"
+LINEAGE = "lineage.json"
 PROGRESS = "progress.log"
 PROBE_DIR = "probe"
 METRICS_DIR = "metric-events"
@@ -32,7 +33,7 @@ LEASE = ".lease"
 
 _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
-    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, RESUME_CHECK, WATCH_REPORT, FAILURE_REPORT,
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, RESUME_CHECK, WATCH_REPORT, FAILURE_REPORT, LINEAGE,
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
 

@@ -107,6 +107,12 @@ class Reason(str, Enum):
     RELOAD_NOT_ATTEMPTED = "reload-not-attempted"
     FORWARD_NOT_FINITE = "forward-not-finite"
     EVAL_LOSS_DISAGREES = "eval-loss-disagrees"
+    RETRY_SETTING_CHANGED = "retry-setting-changed"
+    RETRY_SETTING_UNKNOWN = "retry-setting-unknown"
+    RETRY_IDENTITY_DIFFERS = "retry-identity-differs"
+    RETRY_POINTLESS = "retry-pointless"
+    RETRY_METRICS_DIVERGE = "retry-metrics-diverge"
+    RETRY_METRICS_DIFFER = "retry-metrics-differ"
     EVIDENCE_INCOMPLETE = "evidence-incomplete"
     COMMAND_UNKNOWN = "command-unknown"
     EXIT_UNKNOWN = "exit-unknown"
@@ -350,6 +356,24 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.EVAL_LOSS_DISAGREES: _reason(
         _B, "the reloaded model's evaluation loss is not the one that was logged",
         "check that the weights were saved after the step that they are named for"),
+    Reason.RETRY_SETTING_CHANGED: _reason(
+        _B, "a retry changes a setting that is not capacity, so that it is another job",
+        "set it back and change capacity first, or give --approve KEY"),
+    Reason.RETRY_SETTING_UNKNOWN: _reason(
+        _U, "the trainer used another value of a setting of which no kind is known",
+        "see evidence.lineage for which; give --approve KEY where it changes nothing that is learned"),
+    Reason.RETRY_IDENTITY_DIFFERS: _reason(
+        _B, "a retry has other code, weights, data or packages than the run before it",
+        "restore them, or give --approve WHAT"),
+    Reason.RETRY_POINTLESS: _reason(
+        _B, "the run before ended by what is its own, and the retry changes nothing",
+        "mend the cause that check-failed-run.json names"),
+    Reason.RETRY_METRICS_DIVERGE: _reason(
+        _B, "a retry's loss leaves that of the run before it beyond the stated tolerance",
+        "look at the first step that differs: seed, data order, code"),
+    Reason.RETRY_METRICS_DIFFER: _reason(
+        _U, "a retry's loss is not that of the run before it, and no tolerance was stated",
+        "fix the seed and the data order, or state retry_rtol of measured noise in --policy FILE"),
     Reason.EVIDENCE_INCOMPLETE: _reason(
         _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
     Reason.COMMAND_UNKNOWN: _reason(

@@ -13,6 +13,7 @@ SCHEMAS = {
     "train-model.json": "train-model.schema.json",
     "babysit-training.json": "babysit-training.schema.json",
     "check-failed-run.json": "check-failed-run.schema.json",
+    "lineage.json": "lineage.schema.json",
 }
 """Artifact name -> file in harness.references.schemas."""
 

@@ -15,6 +15,7 @@ from harness.launch.watchdog import Reaper
 from harness.record import outdir
 from harness.record.files import write_json
 from harness.record.journal import Journal
+from harness.retry.earlier import Earlier, read_earlier
 from harness.spec import RunSpec
 from harness.supervise.attempt import Attempt, Run
 from harness.supervise.collect import Collection
@@ -22,6 +23,7 @@ from harness.supervise.preflight import Plan, masked_command, preflight, redacto
 from harness.supervise.reload import reload_delivered
 from harness.supervise.restarts import RESTART_PAUSES_S, decide
 from harness.supervise.resume_check import check_resume
+from harness.supervise.retry import compare
 from harness.supervise.stopping import Stopping
 from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
@@ -42,11 +44,14 @@ class Supervisor:
     def run(self) -> None:
         """Lease, preflight, launch, watch, collect, judge. ConfigError or LeaseHeld when the out-dir cannot be used."""
         outdir.prepare(self.spec.out_dir)
+        earlier = read_earlier(self.spec.retry_of) if self.spec.retry_of else None
         with outdir.Lease(self.spec.out_dir):
-            outdir.archive_earlier_run(self.spec.out_dir)
-            self._run_leased()
+            archived = outdir.archive_earlier_run(self.spec.out_dir)
+            if earlier is not None and archived is not None and earlier.is_in(self.spec.out_dir):
+                earlier = earlier.moved(archived)
+            self._run_leased(earlier)
 
-    def _run_leased(self) -> None:
+    def _run_leased(self, earlier: Earlier | None) -> None:
         out_dir = self.spec.out_dir
         redactor = redactor_for(self.spec, os.environ)
         asked = replace(self.spec, train_cmd=masked_command(self.spec.train_cmd, redactor))
@@ -60,12 +65,14 @@ class Supervisor:
                 supervisor_pid=os.getpid(),
             )
             plan = preflight(self.spec, journal=journal, say=progress.say, redactor=redactor,
-                             must_end=self.stopping.must_end)
+                             must_end=self.stopping.must_end, earlier=earlier)
             if plan is not None and not self.stopping.must_end():
                 self._launch_and_watch(plan, journal, progress)
                 reload_delivered(plan, journal, self.stopping.must_end)
                 if self.spec.check_resume and self.stopping.reason is None:
                     check_resume(plan, journal, self.stopping.must_end)
+                if earlier is not None:
+                    compare(earlier, self.spec, journal)
             journal.write("run-finished", stop_reason=self.stopping.reason, journal_lines_lost=journal.failed)
         report = write_report(out_dir)
         if report["best_checkpoint"] is not None:

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from harness.command.topology import processes_asked
 from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
+from harness.frameworks.recorded import command_settings
 from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
 from harness.record.files import write_text
@@ -23,9 +25,11 @@ from harness.record.journal import Journal
 from harness.record.reasons import Reason
 from harness.record.redaction import Redactor
 from harness.record.secret_finder import named_config_files
+from harness.retry.earlier import Earlier
 from harness.spec import RunSpec
 from harness.supervise.assets import with_assets
 from harness.supervise.dataset import announced, look_at_dataset
+from harness.supervise.retry import model_facts, retry_findings
 from harness.supervise.understand import masked_override, understand
 
 Say = Callable[[str], None]
@@ -62,10 +66,12 @@ def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
 
 def preflight(
     spec: RunSpec, *, journal: Journal, say: Say, redactor: Redactor, must_end: Callable[[], bool],
+    earlier: Earlier | None = None,
 ) -> Plan | None:
     """The plan, or None when a finding forbids the launch; either way everything learnt is in the journal.
 
     `must_end`: whether who asked wants nothing any more; children that fetch or load are stopped then.
+    `earlier`: the run that this one retries.
     """
     environ = dict(os.environ)
     try:
@@ -90,8 +96,10 @@ def preflight(
     changes = dict(command.env_assignments)
     changes |= _child_changes(spec, {**environ, **changes})
     child = {**environ, **changes}
-    _journal_command(journal, spec, redactor, command=command, facts=facts, overrides=overrides, changes=changes,
-                     findings=findings)
+    told = partial(_journal_command, journal, spec, redactor, command=command, facts=facts, overrides=overrides,
+                   changes=changes)
+    told(findings=findings)
+    journal.write("settings", **command_settings(command, spec, redactor))
     interpreter = interpreter_path(command, spec.workdir, child)
     environment = record_environment(
         workdir=spec.workdir, reports=understood.preparation.trainer_reports, environ=child,
@@ -107,6 +115,10 @@ def preflight(
         findings += about_data
         for line in announced(facts_of_data):
             say(line)
+    journal.write("model", **model_facts(facts, redactor))
+    if earlier is not None and (about_retry := retry_findings(earlier, spec, facts, journal)):
+        findings += about_retry
+        told(findings=findings)
     if any(finding.refuses for finding in findings):
         _announce_refusal(findings, say, redactor)
         return None

@@ -21,6 +21,7 @@ LAYERS = (
     ("watch",),
     ("checkpoints", "data", "samples", "diagnosis"),
     ("judge",),
+    ("retry",),
     ("supervise",),
     ("client", "options", "session", "plugin", "commands", "cli", "__main__"),
 )

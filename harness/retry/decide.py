@@ -1,0 +1,79 @@
+"""Whether a retry may be launched: what it changes, and whether changing nothing can help at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.command.model import Finding
+from harness.frameworks.base import FrameworkFacts
+from harness.record.reasons import Reason
+from harness.retry.changes import SEMANTIC, Change, find_changes
+from harness.retry.earlier import Earlier
+from harness.retry.identity import IdentityDifference, identity_differences
+
+SETTINGS = "settings"
+"""What --approve names where the earlier run recorded no settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPlan:
+    """What was found before the launch."""
+
+    changes: tuple[Change, ...]
+    identity: tuple[IdentityDifference, ...]
+    findings: tuple[Finding, ...]
+    """Those that refuse the launch."""
+
+    def to_json(self, earlier: Earlier, approve: Iterable[str]) -> dict[str, Any]:
+        """The journal's entry `retry`."""
+        return {
+            "of": str(earlier.out_dir), "of_run_id": earlier.run_id, "approve": list(approve),
+            "changes": [change.to_json() for change in self.changes],
+            "identity": [item.to_json() for item in self.identity],
+            "attempts": [dict(row) for row in earlier.attempts],
+        }
+
+
+def plan_retry(
+    earlier: Earlier, settings: Mapping[str, str], identity: Mapping[str, Any], facts: FrameworkFacts,
+    approve: Sequence[str],
+) -> RetryPlan:
+    """Every change and difference, and the refusals that they amount to."""
+    changes = find_changes(earlier.settings or {}, settings, facts, approve) if earlier.settings is not None else ()
+    differences = identity_differences(earlier.identity, identity, approve)
+    findings = [_refused(change, facts) for change in changes if not change.allowed]
+    if earlier.settings is None and SETTINGS not in approve:
+        findings.append(_finding(
+            Reason.RETRY_SETTING_CHANGED, "the earlier run recorded no settings, so that nobody can tell what changed",
+            f"compare the commands yourself, then give --approve {SETTINGS}"))
+    findings += [_identity_refused(item) for item in differences if not item.approved]
+    if not findings and not changes and not differences and earlier.recurs and not earlier.is_infrastructure:
+        findings.append(_finding(
+            Reason.RETRY_POINTLESS,
+            f"run {earlier.run_id} ended with {earlier.recurs}, which is the job's own, and nothing was changed",
+            "mend the cause that check-failed-run.json names, then retry with --approve KEY for what you changed"))
+    return RetryPlan(changes=changes, identity=differences, findings=tuple(findings))
+
+
+def _refused(change: Change, facts: FrameworkFacts) -> Finding:
+    what = "changes what is learned" if change.kind == SEMANTIC else "is of no kind that is known"
+    told = f"{change.key} was {_given(change.before)} and is {_given(change.after)}, which {what}"
+    first = f"first try {' or '.join(facts.capacity_first)}; else " if facts.capacity_first else ""
+    return _finding(Reason.RETRY_SETTING_CHANGED, f"not the same job: {told}",
+                    f"{first}set it back, or give --approve {change.key}")
+
+
+def _identity_refused(item: IdentityDifference) -> Finding:
+    return _finding(Reason.RETRY_IDENTITY_DIFFERS,
+                    f"not the same job: {item.what} was {item.before} and is {item.after}"[:1000],
+                    f"restore it, or give --approve {item.what}")
+
+
+def _given(value: str | None) -> str:
+    return "not given" if value is None else value
+
+
+def _finding(reason: Reason, message: str, remedy: str) -> Finding:
+    return Finding(code=reason.value, message=f"{message}; {remedy}", refuses=True, remedy=remedy)

@@ -1,0 +1,85 @@
+"""What makes two runs the same job beside their settings: code, model, data, framework, environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness.record.run_record import RunRecord
+
+SHOWN = 20
+"""Packages that are named one by one."""
+MEANINGS = {
+    "commit": "the commit", "diff": "uncommitted changes", "entrypoint": "the training script itself",
+    "model": "the weights that training starts from", "dataset": "the dataset", "framework": "the framework",
+    "python": "the interpreter's version", "packages": "installed packages", "gpu": "kinds of GPUs",
+    "harness_version": "this harness",
+}
+"""What is compared, in the order of the evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityDifference:
+    """One part of the identity that is not the same, or of which one run does not tell."""
+
+    what: str
+    before: str
+    after: str
+    known: bool
+    """False where only one of the runs tells."""
+    approved: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """For the journal and the evidence."""
+        return asdict(self)
+
+
+def identity_of(record: RunRecord) -> dict[str, Any]:
+    """{what: value} of a run; None for what it does not tell. Packages are {name: version}."""
+    commit = record.fact("environment", "commit") or {}
+    environment = record.fact("environment", "environment") or {}
+    sha, files = commit.get("sha"), record.fact("settings", "files") or {}
+    python, packages = environment.get("python") or {}, environment.get("packages")
+    devices = environment.get("accelerators")
+    return {
+        "commit": sha,
+        "diff": None if sha is None else (commit.get("diff_sha256") or "clean"),
+        "entrypoint": files.get("entrypoint"),
+        "model": record.fact("model", "fingerprint"),
+        "dataset": record.fact("dataset", "fingerprint"),
+        "framework": (record.fact("command", "facts") or {}).get("name"),
+        "python": python.get("version") if isinstance(python, Mapping) else None,
+        "packages": packages if isinstance(packages, Mapping) else None,
+        "gpu": ", ".join(sorted({str(item.get("name")) for item in devices})) or "none"
+        if isinstance(devices, list) else None,
+        "harness_version": record.fact("run-started", "harness_version"),
+    }
+
+
+def identity_differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], approve: Iterable[str] = ()
+) -> tuple[IdentityDifference, ...]:
+    """Each part that is not the same, named; what neither run tells is no difference."""
+    approved, found = set(approve), []
+    for what in MEANINGS:
+        old, new = before.get(what), after.get(what)
+        if old == new:
+            continue
+        told_old, told_new = (_packages(old, new) if what == "packages" else (_told(old), _told(new)))
+        found.append(IdentityDifference(what=what, before=told_old, after=told_new, approved=what in approved,
+                                        known=old is not None and new is not None))
+    return tuple(found)
+
+
+def _told(value: Any) -> str:
+    return "not told" if value is None else str(value)
+
+
+def _packages(old: Any, new: Any) -> tuple[str, str]:
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return _told(old and "told"), _told(new and "told")
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return tuple(  # type: ignore[return-value]
+        ", ".join(f"{name} {side.get(name, 'none')}" for name in names[:SHOWN]) + more for side in (old, new))
