@@ -47,6 +47,14 @@ OPTIONS = (
     Option(flag="--run", kind=str, help="judge the run that lies in this out-dir; nothing is launched"),
     Option(flag="--attach", kind=str,
            help="watch and judge what others started: a log, pid:N, proc:NAME, user@host:path, wandb:DIR, mlflow:DIR"),
+    Option(flag="--algo", kind=str, help="build the `areno train` command of this algorithm: sft, dpo, gspo, grpo or "
+           "ppo; the options up to --save-path belong to it, every other setting to --hp"),
+    Option(flag="--ckpt", kind=str, help="--algo: checkpoint to start from, a directory or a ModelScope id"),
+    Option(flag="--dataset-path", kind=str, help="--algo: dataset, a file, a directory or a ModelScope id"),
+    Option(flag="--dataset-loader-fn", kind=str, help="--algo: FILE[:FUNCTION] that makes the rows"),
+    Option(flag="--reward-fn-path", kind=str, help="--algo: file that defines reward_fn(record)"),
+    Option(flag="--agent-fn", kind=str, help="--algo: file that defines run_agent(ctx, batch)"),
+    Option(flag="--save-path", kind=str, help="--algo: where checkpoints are saved"),
     Option(flag="--hp", kind=list, help="hyperparameter override KEY=VALUE, placed where it takes effect (repeatable)"),
     Option(flag="--hp-flag", kind=list, help="KEY=--flag: which flag an override is, when that cannot be told"),
     Option(flag="--max-steps", kind=int, help="target of the run and hard cap on its steps"),
@@ -97,7 +105,9 @@ OPTIONS = (
     Option(flag="--accept-conditional", kind=bool, help="let an unproven run pass the tests"),
 )
 
-SOURCES = ("train_cmd", "demo", "run", "attach")
+BUILD = ("algo", "ckpt", "dataset_path", "dataset_loader_fn", "reward_fn_path", "agent_fn", "save_path")
+"""What a command is built from: together one source of a run."""
+SOURCES = ("train_cmd", "demo", "run", "attach", *BUILD)
 WITHOUT_LAUNCH = (*SOURCES, "accept_conditional")
 """What has a meaning for a run that is there; every other option is for a launch."""
 ATTACH_ONLY = ("idle_timeout", "ssh_config")
@@ -144,13 +154,15 @@ def add_options(parser: pytest.Parser) -> None:
 def values_of(config: pytest.Config) -> dict[str, Any]:
     """Option name (without dashes) -> value: the command line, else the ini key, else None.
 
-    A source on the command line replaces every source of the ini file.
+    A source on the command line replaces every source of the ini file; what a command is built from is one source,
+    whose parts may stand in both.
     """
     given = {_name(option): config.getoption(option.dest, None) for option in OPTIONS}
-    source_given = any(given[name] is not None for name in SOURCES)
+    typed = {name for name in SOURCES if given[name] is not None}
+    replaced = set(SOURCES) - (set(BUILD) if typed <= set(BUILD) else set()) if typed else set()
     for option in OPTIONS:
         name = _name(option)
-        if given[name] is None and not (source_given and name in SOURCES):
+        if given[name] is None and name not in replaced:
             given[name] = _ini(config, option)
     _refuse_idle_options(config, given)
     if config.getoption("dist", "no") != "no":
@@ -208,7 +220,7 @@ def resolve(
     given = [name for name in SOURCES if values.get(name) is not None]
     if not given:
         return None
-    if len(given) > 1:
+    if len(given) > 1 and not set(given) <= set(BUILD):
         names = " and ".join("--" + name.replace("_", "-") for name in given)
         raise ConfigError(f"{names}: give exactly one of them")
     accept = bool(values.get("accept_conditional"))
@@ -243,8 +255,18 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
     interval, longest = optional["interval_s"] or INTERVAL_S, optional["max_interval_s"]
     if longest is not None and longest < interval:
         raise ConfigError(f"--max-interval {longest:g} is below --interval {interval:g}: give one that is longer")
+    built_from = {name: str(values[name]) for name in BUILD if values.get(name) is not None}
+    train_cmd = values.get("train_cmd") or ""
+    if demo:
+        train_cmd = demo_command(out_dir, run_id, max_steps or DEMO_STEPS)
+    elif built_from:
+        from harness.frameworks.areno_build import build_command
+
+        train_cmd = build_command(built_from, values.get("hp") or (), here=here,
+                                  workdir=_under(here, values.get("workdir") or "."))
     return RunSpec(
-        train_cmd=demo_command(out_dir, run_id, max_steps or DEMO_STEPS) if demo else values.get("train_cmd") or "",
+        train_cmd=train_cmd,
+        built_from=tuple(built_from.items()),
         attach=values.get("attach"),
         ssh_config=_under(here, values["ssh_config"]) if values.get("ssh_config") else None,
         out_dir=out_dir,

@@ -30,7 +30,8 @@ REPORT_WAIT_S = 120.0
 """How long the controller waits for a supervisor that is still writing when the tests are over."""
 NO_SOURCE = (
     "no training command: give --train-cmd \"python train.py ...\" (or ini key real_step_train_cmd), "
-    "--demo for the bundled job, --attach TARGET for one that others started, or --run OUT_DIR for a run that is there"
+    "--algo A --ckpt C --dataset-path P for an AReno command, --demo for the bundled job, --attach TARGET for one that "
+    "others started, or --run OUT_DIR for a run that is there"
 )
 
 

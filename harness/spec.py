@@ -26,6 +26,8 @@ class RunSpec:
     """Shared by all artifacts of the run."""
     session: str = ""
     """Token of the pytest session that asked; workers of one session share one run by it."""
+    built_from: tuple[tuple[str, str], ...] = ()
+    """(option, value) of --algo, --ckpt and their kin, which train_cmd was built from; () for a command as given."""
     demo: bool = False
     """The bundled default job."""
     framework: str | None = None
@@ -110,6 +112,7 @@ class RunSpec:
                 values[key] = Path(values[key])
         for key in ("hp", "hp_flags", "stop_on", "approve"):
             values[key] = tuple(values.get(key) or ())
+        values["built_from"] = tuple((str(name), str(value)) for name, value in values.get("built_from") or ())
         values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())
         return cls(**values)
 

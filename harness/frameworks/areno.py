@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.command.model import Finding, TrainingCommand
 from harness.frameworks import effective, kinds
+from harness.frameworks.areno_algorithms import ALGORITHMS, OTHER_ALGORITHM
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
 from harness.frameworks.dataset import NamedDataset, RemoteAsset
 from harness.frameworks.source import Program
@@ -39,32 +40,9 @@ DATASET_SUFFIXES = {".json", ".jsonl", ".parquet", ".csv", ".tsv", ".arrow"}
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DEFAULT_ALGORITHM = "gspo"
 DEFAULT_SAVE_INTERVAL = 100
+KEPT_TAGS, SKIPPED_TAGS = ("rollout/num_sequences",), ("rollout/total_skipped_long",)
 ADVANTAGE_FLOOR = 1e-3
 """advantages_std of equal rewards is 0 or rounding (4.8e-7 seen); one varying group of 8 in a million gives 2.8e-3."""
-DEFAULT_CRITIC_WARMUP_STEPS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """What one `--algo` writes and what must move in it."""
-
-    kind: str
-    losses: tuple[str, ...]
-    """Names of its losses below `train/`."""
-    signals: tuple[str, ...] = ()
-    """Tags of which one must be above 0 at some update."""
-
-
-_POLICY_LOSSES = ("loss", "total_loss", "policy_loss")
-_ADVANTAGES = ("rollout/advantages_std",)
-ALGORITHMS = {
-    "sft": Algorithm(kind="sft", losses=("loss", "sft_loss")),
-    "dpo": Algorithm(kind="dpo", losses=("loss", "total_loss", "dpo_loss")),
-    "gspo": Algorithm(kind="rollout", losses=_POLICY_LOSSES, signals=_ADVANTAGES),
-    "grpo": Algorithm(kind="rollout", losses=_POLICY_LOSSES, signals=_ADVANTAGES),
-    "ppo": Algorithm(kind="rollout", losses=(*_POLICY_LOSSES, "kl_loss"), signals=_ADVANTAGES),
-}
-OTHER_ALGORITHM = Algorithm(kind="other", losses=("loss", "[a-z_]+_loss"))
 
 
 class ArenoAdapter:
@@ -116,8 +94,15 @@ class ArenoAdapter:
             grad_norm_tags=(r"^train/grad_norm$",),
             eval_tags=(),
             total_steps_tags=(),
-            signal_tags=tuple(f"^{tag}$" for tag in algorithm.signals),
+            signal_tags=_exact(algorithm.signals),
             signal_floor=ADVANTAGE_FLOOR,
+            response_tags=_exact(algorithm.responses),
+            kept_tags=_exact(KEPT_TAGS),
+            skipped_tags=_exact(SKIPPED_TAGS),
+            margin_tags=_exact(algorithm.margins),
+            preference_loss_tags=_exact(algorithm.preference_losses),
+            ratio_tags=_exact(algorithm.ratios),
+            agreement_tags=_exact(algorithm.agreements),
             probe_applies=False,
             target_steps=target,
             target_source="--max-steps" if target is not None else "",
@@ -206,6 +191,10 @@ class _Invocation:
         return cls(cli=cli, subcommand=_first(command.argv[len(cli) :]))
 
 
+def _exact(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"^{re.escape(tag)}$" for tag in tags)
+
+
 def _first(words: tuple[str, ...]) -> str:
     return words[0] if words else ""
 
@@ -238,10 +227,10 @@ def _advice(command: TrainingCommand, spec: RunSpec) -> tuple[Finding, ...]:
     if _saves_nothing(command):
         message = f"--save-interval is above --max-steps {target} and the end saves nothing: no checkpoint"
         findings.append(Finding(code="nothing-saved", message=message, refuses=False))
-    warmup = _number(command, "--critic-warmup-steps", DEFAULT_CRITIC_WARMUP_STEPS)
-    is_ppo = (command.flag("--algo") or "").lower() == "ppo"
-    if is_ppo and target is not None and warmup is not None and target <= warmup:
-        message = f"--max-steps {target} lies inside --critic-warmup-steps {warmup}: no update of the policy"
+    rule = ALGORITHMS.get((command.flag("--algo") or "").strip().lower(), OTHER_ALGORITHM)
+    warmup = _number(command, rule.warmup, rule.default_warmup) if rule.warmup else None
+    if target is not None and warmup is not None and target <= warmup:
+        message = f"--max-steps {target} lies inside {rule.warmup} {warmup}: no update of the policy"
         findings.append(Finding(code="inside-critic-warmup", message=message, refuses=False))
     if not spec.observability and not command.flag("--metrics-log-dir"):
         message = "AReno's default --metrics-log-dir is shared by all runs of a machine: give one"

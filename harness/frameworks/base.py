@@ -51,6 +51,20 @@ class FrameworkFacts:
     """Signal tags at or below this are rounding, not a signal."""
     dead_signal_tags: tuple[str, ...] = ()
     """Patterns of tags that give the share of a batch without a signal: 1 throughout is no signal at all."""
+    response_tags: tuple[str, ...] = ()
+    """Patterns of the response tokens of an update; the first that is logged must be above 0 at some update."""
+    kept_tags: tuple[str, ...] = ()
+    """Patterns of how many sequences a step kept."""
+    skipped_tags: tuple[str, ...] = ()
+    """Patterns of how many rows were left out as too long so far."""
+    margin_tags: tuple[str, ...] = ()
+    """Patterns of tags that move once a preference is learnt."""
+    preference_loss_tags: tuple[str, ...] = ()
+    """Patterns of sigmoid preference losses: ln 2 while no preference is learnt."""
+    ratio_tags: tuple[str, ...] = ()
+    """Patterns of the ratio of the trained policy to the one that sampled."""
+    agreement_tags: tuple[str, ...] = ()
+    """Patterns of the distance of the log-probabilities of sampling and training."""
     clips_gradients: bool | None = None
     """Whether the program limits its gradients; None where that is not known."""
     masks_nonfinite: bool = False

@@ -26,6 +26,7 @@ from harness.judge.checks_progress import (
 )
 from harness.judge.checks_resume import check_resume
 from harness.judge.checks_retry import check_identity, check_metrics, check_settings, no_retry
+from harness.judge.checks_rollouts import check_response_tokens, check_rollouts_kept
 from harness.judge.checks_samples import (
     check_sample_ends,
     check_sample_recorded,
@@ -82,7 +83,8 @@ GATES: tuple[GateSpec, ...] = (
     GateSpec(
         name="real_step", events=("attempt-started", "run-finished"), judged_when_launched=True,
         checks=(
-            check_exit, check_target_step, check_updates_executed, check_updates_effective, check_loss_finite,
+            check_exit, check_target_step, check_updates_executed, check_updates_effective, check_response_tokens,
+            check_rollouts_kept, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
             check_parameters_finite, check_topology, check_overrides, check_early_stopping, check_restarts,
             check_anomalies,

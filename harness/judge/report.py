@@ -10,6 +10,7 @@ from typing import Any
 
 from harness import __version__
 from harness.diagnosis.report import write_failure
+from harness.judge.advisories import advisories
 from harness.judge.anomalies import anomalies_of
 from harness.judge.babysit import finding_of, was_watched, write_watch
 from harness.judge.checks_samples import sample_evidence
@@ -121,6 +122,7 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
             })
     found += restart_findings(record)
     found += [finding_of(anomaly) for anomaly in anomalies_of(seen)]
+    found += advisories(seen)
     lost = [str(entry.get("message")) for entry in record.every("evidence-lost")]
     for problem in (*record.problems, *lost, *_source_problems(record)):
         found.append({"severity": "low", "title": "an artifact or source is damaged", "description": problem,

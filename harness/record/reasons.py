@@ -60,6 +60,8 @@ class Reason(str, Enum):
     LR_ZERO = "lr-zero"
     LR_ZERO_WARMUP = "lr-zero-warmup"
     NO_LEARNING_SIGNAL = "no-learning-signal"
+    NO_RESPONSE_TOKENS = "no-response-tokens"
+    TRAJECTORIES_ALL_FILTERED = "trajectories-all-filtered"
     EFFECT_UNPROVEN = "effect-unproven"
     WEIGHTS_UNCHANGED = "weights-unchanged"
     LOSS_NOT_FINITE = "loss-not-finite"
@@ -226,6 +228,12 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.NO_LEARNING_SIGNAL: _reason(
         _B, "rewards or advantages never differed within a group, so no update could teach anything",
         "check the reward function on different completions; raise n_samples or the temperature"),
+    Reason.NO_RESPONSE_TOKENS: _reason(
+        _B, "every update was computed on prompts alone",
+        "check the responses of the rows, the loss mask and the token limits"),
+    Reason.TRAJECTORIES_ALL_FILTERED: _reason(
+        _B, "every rollout was left out: over the context limit, or invalid",
+        "give the agent a longer context or shorter turns, or mend what makes its trajectories invalid"),
     Reason.EFFECT_UNPROVEN: _reason(
         _U, "updates were executed, and neither gradient, learning rate nor weights show an effect",
         "log grad_norm and lr, leave the probe on, or name a --checkpoint-dir"),

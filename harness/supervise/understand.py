@@ -10,12 +10,14 @@ from typing import Any
 from harness.command.bare import complete_bare_script
 from harness.command.limits import epoch_limit, step_limit
 from harness.command.model import Finding, TrainingCommand
+from harness.command.overrides.help_text import run_help
 from harness.command.overrides.model import FlagTable, Override, OverrideRequest, OverrideResult, parse_requests
 from harness.command.overrides.resolve import apply_overrides
 from harness.command.overrides.surface import add_arguments
 from harness.command.parse import parse_command
 from harness.command.shell_text import inner_command
 from harness.command.validate import validate
+from harness.frameworks.areno_build import unknown_flags
 from harness.frameworks.base import FrameworkAdapter, FrameworkFacts, Preparation
 from harness.frameworks.dataset import NamedDataset, NamesAssets, NamesDataset, RemoteAsset
 from harness.frameworks.flags import flag_table
@@ -70,6 +72,7 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
                       for item in preparation.additions if unplaced is None)
     findings = (*command.findings, *((unplaced,) if unplaced else ()), *result.findings,
                 *cap_findings(caps, result, spec), *preparation.findings,
+                *_built_findings(result.command, spec, environ),
                 *validate(command, spec.workdir, environ))
     return Understanding(
         command=completed, framework=adapter.name, framework_reason=reason,
@@ -90,6 +93,15 @@ def _override(
     return apply_overrides(
         command, requests, flag_table=table, workdir=spec.workdir, environ=environ, out_dir=spec.out_dir, write=write,
     )
+
+
+def _built_findings(command: TrainingCommand, spec: RunSpec, environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Of a command that the harness built: every flag is one of the installed version."""
+    if not spec.built_from:
+        return ()
+    argv = inner_command(command).argv
+    output = run_help((*argv[:argv.index("train") + 1], "--help"), spec.workdir, {**environ})
+    return unknown_flags(argv, output)
 
 
 def cap_requests(command: TrainingCommand, spec: RunSpec) -> tuple[OverrideRequest, ...]:

@@ -83,3 +83,13 @@ def test_topology(require: RequireCheck, real_step: Gate) -> None:
 def test_restarts(require: RequireCheck, real_step: Gate) -> None:
     """Restarts stayed within their budget and left no step out."""
     require(real_step, "restarts")
+
+
+def test_response_tokens(require: RequireCheck, real_step: Gate) -> None:
+    """Some update was computed on response tokens."""
+    require(real_step, "response_tokens")
+
+
+def test_rollouts_kept(require: RequireCheck, real_step: Gate) -> None:
+    """Not every sequence was left out."""
+    require(real_step, "rollouts_kept")

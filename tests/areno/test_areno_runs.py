@@ -78,20 +78,58 @@ def judge_run(workspace: Path) -> Callable[[str, str], JudgedRun]:
         save_path, out_dir = workspace / name / "checkpoints", workspace / name / "report"
         common = "--backend mlx --dataset-path data.jsonl --max-prompt-tokens 64 --max-new-tokens 12"
         command = f"{areno} train {common} --save-path {quoted(save_path)} {flags}"
-        environment = {**os.environ, **ENVIRONMENT, "HOME": str(workspace)}
-        words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step"]
-        words += ["-p", "no:cacheprovider", "--train-cmd", command, "--out-dir", str(out_dir)]
-        ended = subprocess.run(
-            words, cwd=workspace, env=environment, capture_output=True, text=True, timeout=240
-        )
-        report = out_dir / "train-model.json"
-        assert report.exists(), f"no report; pytest said:\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
-        return JudgedRun(
-            pytest_exit_code=ended.returncode, output=ended.stdout, report=json.loads(report.read_text()),
-            save_path=save_path,
-        )
+        return judged(["--train-cmd", command, "--out-dir", str(out_dir)], workspace, out_dir, save_path)
 
     return run
+
+
+def judged(options: list[str], workspace: Path, out_dir: Path, save_path: Path) -> JudgedRun:
+    """`pytest -m real_step` with these options in the workspace."""
+    words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step"]
+    ended = subprocess.run(
+        [*words, "-p", "no:cacheprovider", *options], cwd=workspace, capture_output=True, text=True, timeout=240,
+        env={**os.environ, **ENVIRONMENT, "HOME": str(workspace)},
+    )
+    report = out_dir / "train-model.json"
+    assert report.exists(), f"no report; pytest said:\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
+    return JudgedRun(
+        pytest_exit_code=ended.returncode, output=ended.stdout, report=json.loads(report.read_text()),
+        save_path=save_path,
+    )
+
+
+BuildAndJudge = Callable[..., JudgedRun]
+
+
+@pytest.fixture(scope="session")
+def build_and_judge(workspace: Path) -> BuildAndJudge:
+    """`pytest -m real_step --algo ... --hp ...`: the harness builds the command, launches and judges it."""
+
+    def run(name: str, algo: str, *hp: str, ckpt: Path | str = "tiny", **options: Path | str) -> JudgedRun:
+        save_path, out_dir = workspace / name / "checkpoints", workspace / name / "report"
+        given = {"ckpt": ckpt, "dataset_path": "data.jsonl", "save_path": save_path, **options}
+        settings = {**SMALL, **dict(text.split("=", 1) for text in hp)}
+        words = ["--algo", algo, "--out-dir", str(out_dir)]
+        for option, value in given.items():
+            words += [f"--{option.replace('_', '-')}", str(value)]
+        for key, value in settings.items():
+            words += ["--hp", f"{key}={value}"]
+        return judged(words, workspace, out_dir, save_path)
+
+    return run
+
+
+def rollout_options(reward: str = "reward.py", loader: str = "loader_rollout.py") -> dict[str, Path]:
+    """Loader and reward of a rollout algorithm."""
+    return {"dataset_loader_fn": ASSETS / loader, "reward_fn_path": ASSETS / reward}
+
+
+AGENT = {**rollout_options("reward_agent.py", "loader_agent.py"), "agent_fn": ASSETS / "agent_two_turns.py"}
+SMALL = {
+    "backend": "mlx", "batch_size": 4, "n_samples": 4, "mini_bs": 4, "epochs": 1, "max_steps": 3, "save_interval": 3,
+    "max_prompt_tokens": 64, "max_new_tokens": 12, "lr": "1e-3",
+}
+"""The --hp of a run of three steps."""
 
 
 def rollout_flags(reward: str, steps: int, n_samples: int = 4) -> str:
@@ -105,23 +143,47 @@ def rollout_flags(reward: str, steps: int, n_samples: int = 4) -> str:
 
 
 @pytest.fixture(scope="session")
-def sft_run(judge_run: Callable[[str, str], JudgedRun]) -> JudgedRun:
+def sft_run(build_and_judge: BuildAndJudge) -> JudgedRun:
     """SFT on the additions, long enough for its samples to be sentences."""
-    return judge_run(
-        "sft",
-        f"--algo sft --ckpt tiny --dataset-loader-fn {quoted(ASSETS / 'loader_sft.py')} "
-        f"--batch-size 20 --mini-bs 20 --epochs 100 --max-steps {SFT_STEPS} --save-interval {SFT_STEPS} "
-        "--lr 1e-2",
-    )
+    return build_and_judge(
+        "sft", "sft", "batch_size=20", "mini_bs=20", "epochs=100", f"max_steps={SFT_STEPS}",
+        f"save_interval={SFT_STEPS}", "lr=1e-2", dataset_loader_fn=ASSETS / "loader_sft.py")
 
 
 @pytest.fixture(scope="session")
-def gspo_run(judge_run: Callable[[str, str], JudgedRun], sft_run: JudgedRun) -> JudgedRun:
-    """GSPO from the checkpoint that SFT saved."""
-    checkpoint = sft_run.save_path / f"step_{SFT_STEPS:06d}"
-    return judge_run(
-        "gspo", f"--algo gspo --ckpt {quoted(checkpoint)} {rollout_flags('reward.py', GSPO_STEPS)}"
-    )
+def start(sft_run: JudgedRun) -> Path:
+    """The checkpoint that SFT saved."""
+    return sft_run.save_path / f"step_{SFT_STEPS:06d}"
+
+
+@pytest.fixture(scope="session")
+def gspo_run(build_and_judge: BuildAndJudge, start: Path) -> JudgedRun:
+    """GSPO from the checkpoint that SFT saved, with token limits of the user's own."""
+    return build_and_judge("gspo", "gspo", "max_new_tokens=11", "max_context_len=75", ckpt=start, **rollout_options())
+
+
+@pytest.fixture(scope="session")
+def grpo_run(build_and_judge: BuildAndJudge, start: Path) -> JudgedRun:
+    """GRPO from the same checkpoint."""
+    return build_and_judge("grpo", "grpo", ckpt=start, **rollout_options())
+
+
+@pytest.fixture(scope="session")
+def ppo_past_warmup(build_and_judge: BuildAndJudge, start: Path) -> JudgedRun:
+    """PPO from the same checkpoint, with a warm-up of one step."""
+    return build_and_judge("ppo-past", "ppo", "critic_warmup_steps=1", ckpt=start, **rollout_options())
+
+
+@pytest.fixture(scope="session")
+def dpo_run(build_and_judge: BuildAndJudge, start: Path) -> JudgedRun:
+    """DPO from the same checkpoint: the right sum against its neighbour."""
+    return build_and_judge("dpo", "dpo", ckpt=start, dataset_loader_fn=ASSETS / "loader_dpo.py")
+
+
+@pytest.fixture(scope="session")
+def agentic_run(build_and_judge: BuildAndJudge, start: Path) -> JudgedRun:
+    """GSPO of the agent that plays two turns."""
+    return build_and_judge("agentic", "gspo", ckpt=start, **AGENT)
 
 
 @pytest.fixture(scope="session")
@@ -181,15 +243,71 @@ def test_sft_dataset_is_in_the_evidence(sft_run: JudgedRun) -> None:
     assert dataset["rows_seen"] == dataset["rows_total"] > 0
 
 
-def test_gspo_ends_with_go(gspo_run: JudgedRun) -> None:
-    """A real GSPO run is proven."""
-    assert (gspo_run.decision, gspo_run.pytest_exit_code) == ("GO", 0), gspo_run.output
+TRAINED = ["gspo_run", "grpo_run", "ppo_past_warmup", "dpo_run", "agentic_run"]
+SAMPLED = [name for name in TRAINED if name != "dpo_run"]
 
 
-def test_gspo_updates_are_counted(gspo_run: JudgedRun) -> None:
-    """Every step updated the policy; that each was effective hangs on what was sampled."""
-    executed, effective = gspo_run.updates
-    assert executed == GSPO_STEPS >= effective >= 1
+@pytest.mark.parametrize("run", TRAINED)
+def test_every_algorithm_ends_with_go(run: str, request: pytest.FixtureRequest) -> None:
+    """A real run of it is proven, with weights as a witness."""
+    judged: JudgedRun = request.getfixturevalue(run)
+    assert (judged.decision, judged.pytest_exit_code, judged.report["confidence"]) == ("GO", 0, "high"), judged.output
+
+
+@pytest.mark.parametrize("run", TRAINED)
+def test_updates_are_counted(run: str, request: pytest.FixtureRequest) -> None:
+    """Every step updated the policy, but for PPO's critic warm-up; whether each was effective hangs on the samples."""
+    judged: JudgedRun = request.getfixturevalue(run)
+    executed, effective = judged.updates
+    assert executed == (2 if run == "ppo_past_warmup" else 3) >= effective >= 1
+
+
+@pytest.mark.parametrize("run", SAMPLED)
+def test_sample_and_reward_are_explained(run: str, request: pytest.FixtureRequest) -> None:
+    """A sentence that SFT taught, and the reward that the function gives for it."""
+    judged: JudgedRun = request.getfixturevalue(run)
+    (sample,) = judged.report["evidence"]["samples"]
+    assert (sample["verdict"], "the answer is" in sample["completion"]) == ("coherent", True), sample
+    assert 0 <= sample["recomputed_reward"] <= 1
+
+
+def test_token_limits_arrive_unchanged(gspo_run: JudgedRun) -> None:
+    """max_new_tokens and max_context_len as the user gave them, in the command and in what AReno resolved."""
+    argv, used = gspo_run.report["evidence"]["command"]["argv"], gspo_run.report["evidence"]["command"]["overrides"]
+    assert argv[argv.index("--max-new-tokens") + 1] == "11" and argv[argv.index("--max-context-len") + 1] == "75"
+    assert {item["key"]: item["effective_value"] for item in used}["max_new_tokens"] == 11
+
+
+def test_agentic_algorithm_is_named(agentic_run: JudgedRun) -> None:
+    """It is agentic by its agent, and its transcript is in order."""
+    evidence = agentic_run.report["evidence"]
+    checks = {check["name"]: check["status"] for gate in evidence["gates"] for check in gate["checks"]}
+    assert (evidence["algorithm"], checks["transcript"]) == ({"name": "gspo", "kind": "agentic"}, "passed")
+
+
+@pytest.fixture(scope="session")
+def random_run(build_and_judge: BuildAndJudge) -> JudgedRun:
+    """The same GSPO from random weights."""
+    return build_and_judge("random", "gspo", **rollout_options())
+
+
+def test_random_model_is_no_go_for_its_sample(random_run: JudgedRun) -> None:
+    """It trains, and what it writes is byte soup."""
+    assert (random_run.decision, random_run.updates[0]) == ("NO-GO", 3)
+    assert random_run.reasons == {"sample-undecodable"}
+
+
+def test_prompts_that_are_all_too_long_are_never_launched(build_and_judge: BuildAndJudge, start: Path) -> None:
+    """The dataset says so before the launch."""
+    run = build_and_judge("long", "gspo", "max_prompt_tokens=4", ckpt=start, **rollout_options())
+    assert (run.decision, run.reasons, run.report["evidence"]["attempts"]) == ("NO-GO", {"dataset-all-dropped"}, [])
+
+
+def test_context_that_is_too_small_for_the_agent_is_no_go(build_and_judge: BuildAndJudge, start: Path) -> None:
+    """Only the rollout shows it: every trajectory is left out."""
+    run = build_and_judge("context", "gspo", "max_context_len=20", ckpt=start, **AGENT)
+    assert run.decision == "NO-GO" and run.trainer_exit_code == 1
+    assert "trajectories-all-filtered" in run.reasons, run.reasons
 
 
 def test_ppo_inside_its_warmup_is_no_go(ppo_run: JudgedRun) -> None:

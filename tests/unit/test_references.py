@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.frameworks import areno_algorithms
 from harness.record.pages import render_schemas, render_vocabulary
 from harness.record.reasons import REASONS, Reason
 from harness.record.vocabulary import AnomalyType
@@ -36,3 +37,8 @@ def test_anomalies_page_is_what_the_detectors_say() -> None:
 def test_every_anomaly_has_a_rule() -> None:
     """Each type of the vocabulary stands on the page."""
     assert {rule.type for rule in page.RULES} == set(AnomalyType)
+
+
+def test_algorithm_matrix_is_what_the_table_says() -> None:
+    """references/algorithm-matrix.md is current (`python -m harness.frameworks.areno_algorithms references`)."""
+    assert (REFERENCES / "algorithm-matrix.md").read_text(encoding="utf-8") == areno_algorithms.render()

@@ -42,7 +42,8 @@ _GROUP_OF = {name: group for group in GROUPS for name in group}
 _CAPACITY = re.compile(
     r"(^|_)(gradient_checkpointing|activation_checkpointing|offload|pin_memory|num_workers|workers|prefetch_factor"
     r"|eval_batch_size|max_running_prompts|mem_frac|gpu_memory_utilization|mem_fraction_static|compile"
-    r"|empty_cache_steps|bucket_mb|num_proc|persistent_workers|world_size|tp_size|dp_size|devices|num_nodes)(_|$)"
+    r"|empty_cache_steps|bucket_mb|num_proc|persistent_workers|world_size|tp_size|dp_size|devices|num_nodes"
+    r"|mini_bs|score_micro_bs|drop_rollout_state|eager_decode|attn_backend)(_|$)"
 )
 _OBSERVABILITY = re.compile(
     r"(^|_)(log|logs|logging|logger|report_to|run_name|metrics|tensorboard|wandb|verbose|progress|tb)(_|$)"

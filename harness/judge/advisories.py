@@ -1,0 +1,87 @@
+"""What may be worth a look and decides nothing: findings about policies and preferences that their numbers suggest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from harness.judge.checks_rollouts import tags_of
+from harness.judge.observe import Observation
+from harness.judge.thresholds import threshold
+from harness.record.store import Point, TagSummary
+
+LN_2 = math.log(2)
+
+
+def advisories(seen: Observation) -> list[dict[str, Any]]:
+    """Findings of severity low or medium, without their ids."""
+    if seen.facts is None or seen.record.store is None:
+        return []
+    found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen)]
+    return [item for item in found if item is not None]
+
+
+def _first(seen: Observation, tag: TagSummary) -> Point | None:
+    """The first update's point: sampled by the policy that is trained, so on-policy."""
+    assert seen.record.store is not None
+    return next(iter(seen.record.store.iter_series(tag.tag, run=tag.run)), None)
+
+
+def _ratio(seen: Observation) -> dict[str, Any] | None:
+    assert seen.facts is not None
+    limit = threshold(seen, "on_policy_ratio")
+    for tag in tags_of(seen, seen.facts.ratio_tags):
+        point = _first(seen, tag)
+        if point is not None and math.isfinite(point.value) and abs(point.value - 1) > limit:
+            return _finding("the first update is not on-policy", f"{tag.tag} is {point.value:g} at step {point.step}, "
+                            f"further than {limit:g} from 1, although the policy that sampled is the one trained",
+                            "compare the backends and dtypes of sampling and training; look at stale rollouts")
+    return None
+
+
+def _agreement(seen: Observation) -> dict[str, Any] | None:
+    assert seen.facts is not None
+    limit = threshold(seen, "logprob_difference")
+    for tag in tags_of(seen, seen.facts.agreement_tags):
+        point = _first(seen, tag)
+        if point is not None and math.isfinite(point.value) and abs(point.value) > limit:
+            return _finding("sampling and training disagree on log-probabilities",
+                            f"{tag.tag} is {point.value:g} at step {point.step}, the first update; limit {limit:g}",
+                            "compare attention backends, dtypes and sampling temperature of the two")
+    return None
+
+
+def _preference(seen: Observation) -> dict[str, Any] | None:
+    """From the second effective update on: at the first one policy and reference are the same model."""
+    assert seen.facts is not None and seen.record.store is not None
+    if (seen.updates.effective or 0) < 2:
+        return None
+    limit = threshold(seen, "ln_2")
+    for tag in tags_of(seen, seen.facts.preference_loss_tags):
+        later = list(seen.record.store.iter_series(tag.tag, run=tag.run))[1:]
+        if later and all(abs(point.value - LN_2) <= limit for point in later):
+            return _finding("the preference loss stays at ln 2", f"{tag.tag} is {LN_2:.6f} at every update",
+                            "check that chosen and rejected differ, the reference model, and the learning rate")
+    return None
+
+
+def _margin(seen: Observation) -> dict[str, Any] | None:
+    assert seen.facts is not None
+    logged = tags_of(seen, seen.facts.margin_tags)
+    if not logged or (seen.updates.effective or 0) < 2 or any(tag.min_finite != tag.max_finite for tag in logged):
+        return None
+    names = ", ".join(tag.tag for tag in logged)
+    return _finding("no preference moved", f"{names} never changed", "check the pairs, their order and the beta")
+
+
+def _skipped(seen: Observation) -> dict[str, Any] | None:
+    assert seen.facts is not None
+    skipped = max((tag.max_finite or 0.0 for tag in tags_of(seen, seen.facts.skipped_tags)), default=0.0)
+    if not skipped:
+        return None
+    return _finding("rows were left out as too long", f"{skipped:g} rows so far", severity="low",
+                    fix="raise the token limit of prompts, or see that what is left is what you mean to train on")
+
+
+def _finding(title: str, description: str, fix: str, *, severity: str = "medium") -> dict[str, Any]:
+    return {"severity": severity, "title": title, "description": description, "fix": fix}
