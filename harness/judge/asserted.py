@@ -14,6 +14,7 @@ from harness.record.vocabulary import TerminalState
 
 _BAD_ENDS = {
     "exception": Reason.EXCEPTION_IN_LOG, "interrupted": Reason.CANCELLED, "killed": Reason.KILLED_BY_SIGNAL,
+    "failed": Reason.EXIT_CODE,
 }
 
 
@@ -28,7 +29,7 @@ def is_exit_asserted(seen: Observation) -> bool:
 
 
 def ending(seen: Observation) -> tuple[str, str]:
-    """(kind, line) of what the log itself says of the end, ("", "") where it says nothing."""
+    """(kind, line) of what its log or its tracker says of the end, ("", "") where it says nothing."""
     found = seen.record.fact("log-end", "ending") or {}
     return str(found.get("kind") or ""), str(found.get("line") or "")
 
@@ -42,7 +43,7 @@ def exit_as_asserted(seen: Observation) -> Check:
     if code not in (None, 0):
         return failed(name, Reason.EXIT_CODE, expected, observed, line or "the user says that it failed")
     if kind in _BAD_ENDS and is_target_met(seen) is not True:
-        return failed(name, _BAD_ENDS[kind], expected, observed, f"the log ends with: {line}")
+        return failed(name, _BAD_ENDS[kind], expected, observed, f"it ends with: {line}")
     if code is None:
         return unproven(name, Reason.EXIT_UNKNOWN, expected, observed, "no exit code was given (--exit-code)")
     if weights_prove(seen):

@@ -359,6 +359,11 @@ class MetricCollector:
 
     # -- facts
 
+    def wandb_exits(self) -> dict[Path, int | None]:
+        """{run file of W&B: exit code that it tells, None while it tells none}, of those that are read."""
+        readers = [tracked.reader for tracked in self._every() if tracked.ownership != "foreign"]
+        return {reader.path: reader.exit_code for reader in readers if isinstance(reader, WandbReader)}
+
     def sources(self, *, final: bool = False) -> list[SourceFact]:
         """Every file of which something was read or is wrong, in the order of paths."""
         facts = [

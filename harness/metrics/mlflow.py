@@ -221,6 +221,14 @@ def last_row(path: Path) -> int:
         return 0
 
 
+def stored_statuses(path: Path) -> list[tuple[str, str]]:
+    """(run, status) of a database's runs that are not deleted. sqlite3.Error where they cannot be read."""
+    with _connected(path) as database:
+        return database.execute(
+            "SELECT run_uuid, coalesce(status, '') FROM runs WHERE coalesce(lifecycle_stage, '') != 'deleted'"
+        ).fetchall()
+
+
 def is_database(path: Path) -> bool:
     """Whether a file is a SQLite database, by its first bytes."""
     try:

@@ -2,7 +2,7 @@
 
 A header of seven bytes (":W&B", the magic 0xBEE1, a version), then records in the framing of LevelDB's log format:
 blocks of 32 KiB, in which each piece has the CRC-32 of its type and data, its length and its type. A record is a
-protobuf message; of it only history rows, summary, configuration and the start are looked at, by field number
+protobuf message; of it only history rows, summary, configuration, start and exit are looked at, by field number
 (wandb_internal.proto, checked against wandb 0.31).
 """
 
@@ -31,10 +31,12 @@ _HEADER_BYTES = 7
 _BLOCK = 32 << 10
 _PIECE = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_HISTORY, _SUMMARY, _CONFIG, _RUN = 2, 3, 5, 17
+_HISTORY, _SUMMARY, _CONFIG, _RUN, _EXIT = 2, 3, 5, 17, 18
+_EXIT_CODE = 1
 _RUN_CONFIG, _RUN_START = 4, 17
 _KEY, _NESTED_KEY, _VALUE_JSON = 1, 2, 16
 _BOOLEAN, _INTEGER, _NUMBER, _TEXT, _JSON = 4, 5, 6, 7, 8
+_INT32, _SIGN = (1 << 32) - 1, 1 << 31
 GLOBAL_STEP_KEYS = ("train/global_step", "trainer/global_step")
 """Under which Transformers and Lightning log their step; W&B's own counts calls of log()."""
 
@@ -53,6 +55,8 @@ class WandbReader(TailedFile):
         """The run's configuration, as far as it was read."""
         self.summary: dict[str, Any] = {}
         """The last summary value of each key, nested ones joined with "/"."""
+        self.exit_code: int | None = None
+        """Of the program, as the run file's last record tells it; None while there is none."""
         self.counts_calls = False
         """Whether the steps are W&B's count of calls, which need not be the trainer's steps."""
         self._index: dict[str, int] = {}
@@ -129,6 +133,9 @@ class WandbReader(TailedFile):
                     _update(self.config, _items(item.data))
                 elif item.number == _RUN:
                     self._run(item.data)
+                elif item.number == _EXIT:
+                    told = next((part.value for part in fields(item.data) if part.number == _EXIT_CODE), 0)
+                    self.exit_code = (told & _INT32) - ((told & _SIGN) << 1)
         except ValueError as error:
             self._report_once("not-parsable", self.offset, f"no record of W&B: {error}")
 

@@ -21,6 +21,7 @@ from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
 from harness.judge.report import write_report
 from harness.metrics.discovery import walk
+from harness.metrics.tracker_end import mlflow_runs, wandb_run
 from harness.record import outdir
 from harness.record.journal import Journal
 from harness.record.redaction import Redactor
@@ -29,7 +30,7 @@ from harness.spec import RunSpec
 from harness.supervise.asserted import copy_log, journal_command, plan_of, write_spec
 from harness.supervise.collect import Collection
 from harness.supervise.preflight import Plan, redactor_for
-from harness.watch.ending import ending_of
+from harness.watch.ending import Ending, ending_of, tracked_ending
 from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
 
@@ -178,7 +179,7 @@ class AttachedSupervisor:
                 self._wrote_at = time.time()
             current = not taken and (job.source is None or job.source.is_current)
             self.progress.report(collection.snapshot, time.time() - began)
-            if current and self._has_ended(plan, job):
+            if current and self._has_ended(plan, job, collection):
                 self.is_running = False
                 return
             if self.once and current:
@@ -206,8 +207,9 @@ class AttachedSupervisor:
                 self.owner = None
                 self.ask_stop("owner-lost")
 
-    def _has_ended(self, plan: Plan, job: AttachedJob) -> bool:
-        """Whether its process is gone; where none is known, whether its log says so or stands still for too long."""
+    def _has_ended(self, plan: Plan, job: AttachedJob, collection: Collection) -> bool:
+        """Whether its process is gone; where none is known, whether its log or its tracker says so, or it stands still
+        for too long."""
         if self.target.type is TargetType.PID:
             return job.process is None or not job.process.is_alive()
         if self._is_written(job):
@@ -218,10 +220,20 @@ class AttachedSupervisor:
         is_settled = idle_s >= SETTLE_S or self.once or self._writer_gone_at is not None
         if is_settled and ending_of(plan.spec.out_dir / outdir.TRAIN_LOG, plan.redactor) is not None:
             return True
+        collection.tracked_end = self._tracked_end(collection) if is_settled else None
+        if collection.tracked_end is not None:
+            return True
         if idle_s < self.spec.idle_timeout_s or self.once:
             return False
         self.ask_stop("idle")
         return True
+
+    def _tracked_end(self, collection: Collection) -> Ending | None:
+        if self.target.type is TargetType.WANDB:
+            return tracked_ending([wandb_run(*told) for told in collection.metrics.wandb_exits().items()])
+        if self.target.type is TargetType.MLFLOW and self.target.path is not None:
+            return tracked_ending(mlflow_runs(self.target.path))
+        return None
 
     def _written_at(self, job: AttachedJob) -> float:
         """When the target was last written by this machine's clock; 0 where only our own looks tell."""

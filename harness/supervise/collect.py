@@ -33,7 +33,7 @@ from harness.supervise.log import LogWriter
 from harness.supervise.output import read_output
 from harness.supervise.preflight import Plan
 from harness.supervise.samples import sample_facts
-from harness.watch.ending import ending_of
+from harness.watch.ending import Ending, ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import UsageMeter
 
@@ -90,6 +90,8 @@ class Collection:
         self._losses: set[str] = set()
         self.outputs: dict[Path, float] = {}
         """Logs in the out-dir that are read where no metric file gives a point, and when each was last written."""
+        self.tracked_end: Ending | None = None
+        """What a tracker told of the end, where one is watched."""
         self._is_launch = is_launch
         self._saved_before = SavedBefore()
 
@@ -246,6 +248,7 @@ class Collection:
         if not self.outputs:
             return {}
         ends = [found for path in self.outputs if (found := ending_of(path, self.plan.redactor)) is not None]
+        ends += [self.tracked_end] if self.tracked_end is not None else []
         found = next((one for one in ends if one.is_bad), ends[-1] if ends else None)
         told: dict[str, Any] = {"ending": {"kind": found.kind.value, "line": found.line} if found else None}
         told["announced_total"] = self.metrics.printed.total

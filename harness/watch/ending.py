@@ -6,11 +6,13 @@ A log is no proof of a good end. An error that nothing follows, a kill or a canc
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from harness.metrics.stdout_lines import Banner, Bar, Row, read_line
+from harness.metrics.tracker_end import TrackedRun
 from harness.record.redaction import Redactor
 
 TAIL_BYTES = 256 << 10
@@ -40,6 +42,8 @@ class EndKind(str, Enum):
     EXCEPTION = "exception"
     INTERRUPTED = "interrupted"
     KILLED = "killed"
+    FAILED = "failed"
+    """A tracker's word; logs tell how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,15 @@ def _trains(line: bytes) -> bool:
     """Whether a line is of a loop that goes on: a row of metrics, its bar, or a new start."""
     return len(line) <= MAX_LINE_BYTES and any(
         isinstance(said, (Row, Bar)) or (isinstance(said, Banner) and said.key == "start") for said in read_line(line))
+
+
+def tracked_ending(runs: Sequence[TrackedRun]) -> Ending | None:
+    """The end that a tracker tells, a bad one before others; None while it sees a run of these go on."""
+    if not runs or not all(run.has_ended for run in runs):
+        return None
+    kinds = {"FINISHED": EndKind.COMPLETED, "KILLED": EndKind.INTERRUPTED}
+    ends = [Ending(kind=kinds.get(run.status, EndKind.FAILED), line=run.line) for run in runs]
+    return next((end for end in ends if end.is_bad), ends[-1])
 
 
 def ending_of(path: Path, redactor: Redactor) -> Ending | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from .conftest import Project, gone, reasons, wait_until
 
+TRACKERS = Path(__file__).parents[1] / "unit" / "cases" / "recorded" / "trackers"
 JOB = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: open("signalled", "w").close())
@@ -198,9 +200,23 @@ def test_watch_of_nothing_is_a_usage_error(project: Project, target: str) -> Non
 
 @pytest.mark.parametrize(("kind", "place"), [("wandb", "wandb"), ("mlflow", "mlruns"), ("mlflow", "mlflow.db")])
 def test_trackers_are_watched_by_their_files(project: Project, kind: str, place: str) -> None:
-    """wandb:DIR and mlflow:DIR: the recorded runs' metrics, the target's type, and an end by the idle budget."""
-    trackers = Path(__file__).parents[1] / "unit" / "cases" / "recorded" / "trackers"
-    _, answer, shown = watch(project, f"{kind}:{trackers / place}", "--out-dir", "out", "--idle-timeout", "1")
-    assert (answer["target_type"], answer["terminal_state"]) == (kind, "TIMEOUT")
+    """wandb:DIR and mlflow:DIR: the recorded runs' metrics, the target's type, and the end that the tracker tells."""
+    _, answer, shown = watch(project, f"{kind}:{TRACKERS / place}", "--out-dir", "out")
+    assert (answer["target_type"], answer["terminal_state"]) == (kind, "SUCCEEDED")
     assert any("loss" in name for name in answer["final_metrics"])
     assert answer["decision"] != "GO" and "Traceback" not in shown
+
+
+@pytest.mark.parametrize(("status", "state", "code"), [(4, "FAILED", "exit-code"), (5, "CANCELLED", "cancelled"),
+                                                       (1, "TIMEOUT", None)])
+def test_run_that_its_tracker_calls_failed_is_no_go(
+    project: Project, status: int, state: str, code: str | None
+) -> None:
+    """MLflow's status is taken at its word where it is bad; a run that it calls running ends by the idle budget."""
+    store = project.path / "mlruns"
+    shutil.copytree(TRACKERS / "mlruns", store)
+    meta = next(store.glob("*/*/meta.yaml"))
+    meta.write_text(meta.read_text().replace("status: 3", f"status: {status}"))
+    _, answer, _ = watch(project, "mlflow:mlruns", "--out-dir", "out", "--idle-timeout", "1")
+    assert (answer["terminal_state"], answer["decision"]) == (state, "NO-GO")
+    assert code is None or code in {reason["code"] for reason in answer["reasons"]}

@@ -50,6 +50,8 @@ class RunDir:
     """Facts of reloads."""
     samples: dict[str, Any] | None = None
     ended: bool = True
+    earlier: int = 0
+    """Launches before the one that ended, each of which lost its connection."""
     spec: dict[str, Any] = field(default_factory=dict)
 
     def write(self, out_dir: Path) -> Path:
@@ -67,11 +69,19 @@ class RunDir:
                 "host": "here", "os": {"system": "Linux"}, "python": {"version": "3"}, "packages": {"torch": "2"},
                 "accelerators": []}, commit={"sha": None, "reason": "not a repository"})
             journal.write("inventory", files=0, roots=[])
-            journal.write("attempt-started", attempt=1, launched_at=now, handle={}, log="train.log")
+            for number in range(1, self.earlier + 1):
+                began = now - 60.0 * (self.earlier + 1 - number)
+                journal.write("attempt-started", attempt=number, launched_at=began, handle={}, log="train.log")
+                journal.write("attempt-ended", attempt=number, exit_code=1, signal=None, ended_at=began + 30,
+                              seconds=30.0, stop_reason=None, resumed_from=None)
+                journal.write("restart-decision", attempt=number, restart=True, cause="connection-lost",
+                              line="ConnectionResetError", why_not="")
+            last = self.earlier + 1
+            journal.write("attempt-started", attempt=last, launched_at=now, handle={}, log=outdir.train_log(last))
             if self.stop_reason:
                 journal.write("signal-sent", signal="SIGTERM", group=False)
             if self.ended:
-                journal.write("attempt-ended", attempt=1, exit_code=self.exit_code, signal=self.signal,
+                journal.write("attempt-ended", attempt=last, exit_code=self.exit_code, signal=self.signal,
                               ended_at=now + 20, seconds=20.0, stop_reason=self.stop_reason, resumed_from=None)
                 points = self._metrics(out_dir, now)
                 journal.write("sources", sources=[{
@@ -97,6 +107,6 @@ class RunDir:
                                       ("train/lr", self.lr), *self.extra.items())
                   for index, value in enumerate(values)]
         with MetricStore.create(out_dir / outdir.METRICS_DB) as store:
-            source = store.add_source(kind="tensorboard", path="events")
+            source = store.add_source(kind="tensorboard", path="events", attempt=self.earlier + 1)
             store.append(source, events, observed_at=now)
         return len(events)

@@ -24,9 +24,11 @@ from harness.metrics.collector import MetricCollector
 from harness.metrics.command import metrics_report
 from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader
 from harness.metrics.model import Part
+from harness.metrics.tracker_end import TrackedRun, mlflow_runs, wandb_run
 from harness.metrics.wandb import WandbReader
 from harness.metrics.wire import fields, number_of
 from harness.record.store import MetricStore
+from harness.watch.ending import EndKind, tracked_ending
 from harness.watch.replay import replay
 
 TRACKERS = Path(__file__).parent / "cases" / "recorded" / "trackers"
@@ -166,6 +168,37 @@ def test_wandb_typed_values() -> None:
     assert dict(_items(double + integer + truth)) == {"a": 0.5, "b": -4, "c": True}
 
 
+@pytest.mark.parametrize(("data", "code"), [(b"", 0), (b"\x08\x01", 1), (b"\x08\xff\x01", 255),
+                                            (b"\x08" + b"\xff" * 9 + b"\x01", -1)])
+def test_wandb_exit_record_tells_the_code(tmp_path: Path, data: bytes, code: int) -> None:
+    """Nothing before it is there; an empty record is 0; negative ones are ten bytes long."""
+    path = tmp_path / "run-a.wandb"
+    path.write_bytes(framed(history(_step=1, loss=1.0)))
+    reader = WandbReader(path)
+    list(reader.poll())
+    assert reader.exit_code is None
+    path.write_bytes(framed(history(_step=1, loss=1.0), tlv(18, data)))
+    list(reader.poll())
+    assert reader.exit_code == code
+
+
+@pytest.mark.parametrize("path", [WANDB, PLAIN])
+def test_wandb_recorded_runs_ended_well(path: Path) -> None:
+    """As wandb wrote it."""
+    reader = WandbReader(path)
+    list(reader.poll(final=True))
+    assert reader.exit_code == 0
+
+
+def test_end_is_told_when_all_runs_have_one() -> None:
+    """A bad one before others; none while one goes on, and none of nothing."""
+    ended, failed = wandb_run(WANDB, 0), wandb_run(WANDB, 1)
+    killed = TrackedRun(name="a", status="KILLED")
+    assert tracked_ending([]) is None and tracked_ending([ended, wandb_run(WANDB, None)]) is None
+    kinds = [end.kind for runs in ([ended], [failed, ended], [killed]) if (end := tracked_ending(runs)) is not None]
+    assert kinds == [EndKind.COMPLETED, EndKind.FAILED, EndKind.INTERRUPTED]
+
+
 @settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 2))
 def test_wandb_no_bytes_raise(tmp_path_factory: pytest.TempPathFactory, data: bytes, how: int) -> None:
@@ -195,6 +228,22 @@ def test_mlflow_files(path: Path) -> None:
     """A file for each metric, a directory in a name, NaN and infinities."""
     assert (series(path, "loss"), series(path, "eval/loss")) == (shown(LOSS), EVAL)
     assert series(path, "odd") == [(3, "inf"), (4, "-inf")]
+
+
+@pytest.mark.parametrize(("path", "number"), [(FILES, 1), (DATABASE, 2), (TRACKERS, 3), (TRACKERS / "wandb", 0)])
+def test_mlflow_status_of_every_run(path: Path, number: int) -> None:
+    """Of a directory's run files and of a database's table."""
+    assert [run.status for run in mlflow_runs(path)] == ["FINISHED"] * number
+
+
+@pytest.mark.parametrize(("text", "status"), [("status: 1\n", "RUNNING"), ("a: 1\nstatus: 4", "FAILED"),
+                                              ("status: KILLED\n", "KILLED"), ("status:\n", None), ("", None)])
+def test_mlflow_status_in_a_run_file(tmp_path: Path, text: str, status: str | None) -> None:
+    """By number, as MLflow writes it, or by name; a file without one tells nothing."""
+    (tmp_path / "1" / "a" / "metrics").mkdir(parents=True)
+    (tmp_path / "1" / "a" / "meta.yaml").write_text(text)
+    (tmp_path / "1" / "a" / "metrics" / "loss").write_text("1 0.5 1\n")
+    assert [run.status for run in mlflow_runs(tmp_path)] == ([status] if status else [])
 
 
 def test_mlflow_single_file() -> None:
