@@ -9,6 +9,7 @@ CUDA, which the torch probe cannot see.
 from __future__ import annotations
 
 import glob
+import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.command.model import Finding, TrainingCommand
 from harness.frameworks import effective, kinds
 from harness.frameworks.areno_algorithms import ALGORITHMS, OTHER_ALGORITHM
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
+from harness.frameworks.capacity import Capacity
 from harness.frameworks.dataset import NamedDataset, RemoteAsset
 from harness.frameworks.source import Program
 from harness.record.reasons import Reason
@@ -40,6 +42,12 @@ DATASET_SUFFIXES = {".json", ".jsonl", ".parquet", ".csv", ".tsv", ".arrow"}
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DEFAULT_ALGORITHM = "gspo"
 DEFAULT_SAVE_INTERVAL = 100
+DEFAULT_MEM_FRAC = 0.9
+SIZES: dict[str, int | None] = {
+    "batch_size": 32, "n_samples": 8, "max_running_prompts": None, "mini_bs": 16, "score_micro_bs": 8,
+    "gradient_accumulation_steps": None, "world_size": 8, "tp_size": 4, "rollout_tp_size": None,
+}
+"""Setting -> AReno's default, None for one that follows from others."""
 KEPT_TAGS, SKIPPED_TAGS = ("rollout/num_sequences",), ("rollout/total_skipped_long",)
 ADVANTAGE_FLOOR = 1e-3
 """advantages_std of equal rewards is 0 or rounding (4.8e-7 seen); one varying group of 8 in a million gives 2.8e-3."""
@@ -141,6 +149,21 @@ class ArenoAdapter:
             max_new_tokens=_number(command, "--max-new-tokens"),
         )
 
+    def capacity(self, command: TrainingCommand, spec: RunSpec) -> Capacity | None:
+        """Sizes with AReno's defaults; MLX runs one process on one device, whatever the defaults say."""
+        if _Invocation.find(command) is None:
+            return None
+        algorithm = ALGORITHMS.get((command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower(), OTHER_ALGORITHM)
+        sizes = {name: _number(command, "--" + name.replace("_", "-"), default) for name, default in SIZES.items()}
+        if backend_of(command) == "mlx":
+            sizes |= {"world_size": 1, "tp_size": 1}
+        elif command.flag("--train-devices"):
+            sizes["world_size"] = _devices(command.flag("--train-devices"))
+        return Capacity(
+            rollout=algorithm.kind == "rollout", rollout_devices=_devices(command.flag("--rollout-devices")),
+            mem_frac=_share(command.flag("--mem-frac")),
+            drop_rollout_state=command.flag("--drop-rollout-state") is not None, **sizes)
+
     def remote_assets(self, command: TrainingCommand, spec: RunSpec) -> tuple[RemoteAsset, ...]:
         """Checkpoints and the dataset that AReno would ask ModelScope for; a subset of a dataset is told elsewhere."""
         if _Invocation.find(command) is None:
@@ -189,6 +212,29 @@ class _Invocation:
             return None
         cli = command.argv[: programs[-1] + 1]
         return cls(cli=cli, subcommand=_first(command.argv[len(cli) :]))
+
+
+def backend_of(command: TrainingCommand) -> str:
+    """cuda, mlx or npu: --backend, else the host's, which is mlx on a Mac."""
+    return (command.flag("--backend") or ("mlx" if platform.system() == "Darwin" else "cuda")).strip().lower()
+
+
+def _devices(text: str | None) -> int | None:
+    """How many `0,2` or `0..7,10` names; None where it names none that can be counted."""
+    found = 0
+    for part in (text or "").split(","):
+        first, dots, last = part.strip().partition("..")
+        if not first.isdigit() or (dots and not last.isdigit()):
+            return None
+        found += int(last) - int(first) + 1 if dots else 1
+    return found
+
+
+def _share(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else DEFAULT_MEM_FRAC
+    except ValueError:
+        return DEFAULT_MEM_FRAC
 
 
 def _exact(tags: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ def check_command(seen: Observation) -> Check:
     if entry is None:
         return unproven("command", Reason.EVIDENCE_INCOMPLETE, expected, "none", "the journal holds no command")
     for finding in entry.get("findings") or []:
-        if finding.get("refuses"):
+        if finding.get("refuses") and finding.get("code") != Reason.CAPACITY_INVARIANT.value:
             check = failed("command", _reason(finding.get("code")), expected, str(entry.get("text")),
                            str(finding.get("message")))
             return replace(check, exact_remedy=str(finding.get("remedy") or ""))
@@ -31,6 +31,20 @@ def check_framework(seen: Observation) -> Check:
     if seen.facts is None:
         return not_applicable("framework", "the command was refused before")
     return passed("framework", "a stated framework", f"{seen.facts.name} ({seen.facts.reason})")
+
+
+def check_capacity(seen: Observation) -> Check:
+    """The sizes that the command states can be: they divide, are above 0, and name how much runs at once."""
+    name, entry = "capacity", seen.record.last("command") or {}
+    expected = "sizes that divide and are above 0"
+    sizes, line = entry.get("capacity"), str(entry.get("capacity_line") or "")
+    wrong = [str(item.get("message")) for item in entry.get("findings") or []
+             if item.get("code") == Reason.CAPACITY_INVARIANT.value]
+    if wrong:
+        return failed(name, Reason.CAPACITY_INVARIANT, expected, line or wrong[0], "; ".join(wrong))
+    if not sizes:
+        return not_applicable(name, "the command states no sizes that its trainer's adapter knows")
+    return passed(name, expected, line)
 
 
 def _reason(code: object) -> Reason:

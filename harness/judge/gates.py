@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from harness.judge.anomalies import check_anomalies
-from harness.judge.checks_command import check_command, check_framework
+from harness.judge.checks_command import check_capacity, check_command, check_framework
 from harness.judge.checks_dataset import check_kept, check_readable, check_rows, no_dataset
 from harness.judge.checks_environment import check_commit, check_environment, check_gpu
 from harness.judge.checks_evidence import (
@@ -79,7 +79,8 @@ GATES: tuple[GateSpec, ...] = (
              events=("run-started", "environment")),
     GateSpec(name="dataset_contract", checks=(check_readable, check_rows, check_kept), not_needed=no_dataset,
              events=("environment", "dataset")),
-    GateSpec(name="training_command", checks=(check_command, check_framework), events=("run-started", "command")),
+    GateSpec(name="training_command", checks=(check_command, check_framework, check_capacity),
+             events=("run-started", "command")),
     GateSpec(
         name="real_step", events=("attempt-started", "run-finished"), judged_when_launched=True,
         checks=(

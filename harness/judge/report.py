@@ -180,12 +180,14 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "dataset": {key: record.fact("dataset", key) for key in (
             "source", "hub", "revision", "local_path", "fingerprint", "rows_seen", "rows_total")},
         "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
-        "topology": {"world_size": used.group_size or used.asked, "tp_size": None, "dp_size": None,
+        "topology": {"world_size": used.group_size or used.asked or _resolved(record, "world_size"),
+                     "tp_size": _resolved(record, "tp_size"), "dp_size": _resolved(record, "dp_size"),
                      "devices": list(used.devices) or None, "launcher": used.launcher,
                      "realised": used.stepping or None},
         "requested": {"max_steps": record.spec.max_steps, "max_epochs": record.spec.max_epochs,
                       "target_steps": seen.target, "target_epochs": planned_epochs(seen),
-                      "target_source": seen.target_source or None},
+                      "target_source": seen.target_source or None,
+                      **{name: _resolved(record, name) for name in ("max_new_tokens", "max_context_len")}},
         "observed": _observed(record, seen),
         "samples": sample_evidence(seen, verdict.gates),
         "reload": evidence_of_reload(seen),
@@ -197,6 +199,13 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
             "wall_added_s": _wall_added(record),
         },
     }
+
+
+def _resolved(record: RunRecord, name: str) -> int | None:
+    """A size as the trainer says that it resolved it, else as the command states it."""
+    told = ((record.fact("effective-values", "values", {}) or {}).get(name) or {}).get("value")
+    stated = (record.fact("command", "capacity", {}) or {}).get(name)
+    return next((value for value in (told, stated) if isinstance(value, int) and not isinstance(value, bool)), None)
 
 
 def _early_stopping(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:

@@ -51,7 +51,8 @@ SHAPES: Mapping[str, Any] = {
         "text": TEXT, "argv": [TEXT], "cwd": TEXT, "env_changes": dict, "entrypoint": TEXT,
         "facts": {"name!": TEXT, "reason!": TEXT, "target_steps": int, "start_weights": TEXT},
         "topology": {"launcher": TEXT, "processes": int, "local": int},
-        "overrides": [{"key!": TEXT}], "findings": [{"code": TEXT, "message": TEXT}],
+        "overrides": [{"key!": TEXT}], "capacity": {"tp_size": int, "dp_size": int}, "capacity_line": TEXT,
+        "findings": [{"code": TEXT, "message": TEXT}],
     },
     "environment": {"environment": {"accelerators": list}, "commit": dict},
     "dataset": {

@@ -39,6 +39,7 @@ class Reason(str, Enum):
     DATASET_UNINSPECTED = "dataset-uninspected"
     HUB_UNREACHABLE = "hub-unreachable"
     HUB_ASSET_MISSING = "hub-asset-missing"
+    CAPACITY_INVARIANT = "capacity-invariant"
     CRASHED_IN_WINDOW = "crashed-in-window"
     EXIT_CODE = "exit-code"
     KILLED_BY_SIGNAL = "killed-by-signal"
@@ -177,6 +178,9 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.HUB_ASSET_MISSING: _reason(
         _B, "ModelScope has no such model or dataset, or no such revision, subset or split",
         "give a valid ModelScope id or a local path; nothing is fetched from another hub in its place"),
+    Reason.CAPACITY_INVARIANT: _reason(
+        _B, "sizes of the command contradict each other: demand, devices, memory share",
+        "change the number that the finding names; max_new_tokens and max_context_len stay as they are"),
     Reason.CRASHED_IN_WINDOW: _reason(
         _B, "the process died within the crash window after its start", "read the end of train.log"),
     Reason.EXIT_CODE: _reason(

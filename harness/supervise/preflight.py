@@ -17,6 +17,7 @@ from harness.command.topology import processes_asked
 from harness.environment import commit_facts, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
+from harness.frameworks.capacity import Capacity
 from harness.frameworks.recorded import command_settings
 from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
@@ -156,6 +157,7 @@ def _journal_command(
     overrides: Sequence[Mapping[str, Any]] = (),
     changes: Mapping[str, str] | None = None,
     findings: tuple[Finding, ...] = (),
+    sizes: Capacity | None = None,
 ) -> None:
     journal.write(
         "command",
@@ -167,6 +169,8 @@ def _journal_command(
         facts=facts.to_json() if facts else None,
         topology=processes_asked(inner_command(command)).to_json() if command else None,
         overrides=list(overrides),
+        capacity=sizes.to_json() if sizes else None,
+        capacity_line=sizes.line() if sizes else None,
         findings=[{"code": f.code, "message": f.message, "refuses": f.refuses,
                    **({"remedy": f.remedy} if f.remedy else {})} for f in findings],
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.capacity import capacity_findings
 from harness.command.bare import complete_bare_script
 from harness.command.limits import epoch_limit, step_limit
 from harness.command.model import Finding, TrainingCommand
@@ -19,6 +20,7 @@ from harness.command.shell_text import inner_command
 from harness.command.validate import validate
 from harness.frameworks.areno_build import unknown_flags
 from harness.frameworks.base import FrameworkAdapter, FrameworkFacts, Preparation
+from harness.frameworks.capacity import Capacity, StatesCapacity
 from harness.frameworks.dataset import NamedDataset, NamesAssets, NamesDataset, RemoteAsset
 from harness.frameworks.flags import flag_table
 from harness.frameworks.registry import detect
@@ -46,6 +48,8 @@ class Understanding:
     """What the command trains on, where its adapter can tell."""
     assets: tuple[RemoteAsset, ...]
     """What it takes from a hub."""
+    capacity: Capacity | None
+    """How much it asks for at once, where its adapter can tell."""
 
     @property
     def refused(self) -> bool:
@@ -70,9 +74,11 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
         result.command, tuple(word for item in preparation.additions for word in item.words))
     additions = tuple(Override(key=item.key, value=item.value, how=item.how, kind=item.kind, place=item.words[0])
                       for item in preparation.additions if unplaced is None)
+    sizes = adapter.capacity(inner_command(result.command), spec) if isinstance(adapter, StatesCapacity) else None
     findings = (*command.findings, *((unplaced,) if unplaced else ()), *result.findings,
                 *cap_findings(caps, result, spec), *preparation.findings,
                 *_built_findings(result.command, spec, environ),
+                *(capacity_findings(sizes) if sizes is not None else ()),
                 *validate(command, spec.workdir, environ))
     return Understanding(
         command=completed, framework=adapter.name, framework_reason=reason,
@@ -82,6 +88,7 @@ def understand(spec: RunSpec, environ: Mapping[str, str], *, write: bool) -> Und
         written=tuple(result.files) if result.written else (),
         dataset=adapter.named_dataset(inner_command(completed), spec) if isinstance(adapter, NamesDataset) else None,
         assets=adapter.remote_assets(inner_command(completed), spec) if isinstance(adapter, NamesAssets) else (),
+        capacity=sizes,
     )
 
 

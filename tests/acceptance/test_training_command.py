@@ -18,3 +18,8 @@ def test_command(require: RequireCheck, training_command: Gate) -> None:
 def test_framework(require: RequireCheck, training_command: Gate) -> None:
     """It is stated which framework trains and what told it."""
     require(training_command, "framework")
+
+
+def test_capacity(require: RequireCheck, training_command: Gate) -> None:
+    """The sizes that it states can be."""
+    require(training_command, "capacity")

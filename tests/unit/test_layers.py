@@ -19,7 +19,7 @@ LAYERS = (
     ("metrics",),
     ("frameworks",),
     ("watch",),
-    ("checkpoints", "data", "samples", "diagnosis"),
+    ("capacity", "checkpoints", "data", "samples", "diagnosis"),
     ("judge",),
     ("retry",),
     ("supervise",),
