@@ -206,6 +206,13 @@ def accelerators(environ: Mapping[str, str]) -> list[dict[str, Any]]:
     return []
 
 
+def num_gpus(environment: Mapping[str, Any]) -> int:
+    """Devices of an environment record, as the driver lists them, else as the trainer's own report counts them."""
+    report = environment.get("trainer_report")
+    counted = report.get("gpu_count") if isinstance(report, Mapping) else None
+    return len(environment.get("accelerators") or []) or (counted if isinstance(counted, int) else 0)
+
+
 def _device(nvml: Any, index: int) -> dict[str, Any]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import glob
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.command.model import Finding, TrainingCommand
 from harness.frameworks import effective, kinds
 from harness.frameworks.areno_algorithms import ALGORITHMS, OTHER_ALGORITHM
+from harness.frameworks.areno_reports import with_findings
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
 from harness.frameworks.capacity import Capacity
 from harness.frameworks.dataset import NamedDataset, RemoteAsset
@@ -111,6 +114,7 @@ class ArenoAdapter:
             preference_loss_tags=_exact(algorithm.preference_losses),
             ratio_tags=_exact(algorithm.ratios),
             agreement_tags=_exact(algorithm.agreements),
+            needs_gpu=is_cli and backend_of(command) == "cuda",
             probe_applies=False,
             target_steps=target,
             target_source="--max-steps" if target is not None else "",
@@ -148,6 +152,16 @@ class ArenoAdapter:
             max_prompt_tokens=_number(command, "--max-prompt-tokens"),
             max_new_tokens=_number(command, "--max-new-tokens"),
         )
+
+    def read_reports(
+        self, environment: Mapping[str, Any], command: TrainingCommand, *, interpreter: Path | None, workdir: Path,
+        environ: Mapping[str, str],
+    ) -> dict[str, Any]:
+        """`areno env --json` and `areno check`, judged by the backend; digests of the checkout's documents."""
+        if _Invocation.find(command) is None:
+            return dict(environment)
+        return with_findings(environment, backend_of(command), interpreter=interpreter, workdir=workdir,
+                             environ=environ)
 
     def capacity(self, command: TrainingCommand, spec: RunSpec) -> Capacity | None:
         """Sizes with AReno's defaults; MLX runs one process on one device, whatever the defaults say."""

@@ -69,6 +69,8 @@ class FrameworkFacts:
     """Whether the program limits its gradients; None where that is not known."""
     masks_nonfinite: bool = False
     """Whether the framework's log can hide a NaN loss."""
+    needs_gpu: bool = False
+    """Whether the command itself can train on a GPU only."""
     probe_applies: bool = True
     """Whether a torch optimizer does the updates, so that the probe can see them."""
     target_steps: int | None = None
@@ -205,6 +207,18 @@ class TellsEffectiveValues(Protocol):
 
     def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
         """{setting: value and the file that says so}, from files that this run wrote; read after its end."""
+        ...
+
+
+@runtime_checkable
+class ReadsReports(Protocol):
+    """An adapter that understands its trainer's own reports about the machine."""
+
+    def read_reports(
+        self, environment: Mapping[str, Any], command: TrainingCommand, *, interpreter: Path | None, workdir: Path,
+        environ: Mapping[str, str],
+    ) -> dict[str, Any]:
+        """The environment record with `needed_failures` in trainer_check: what the job needs and has not."""
         ...
 
 

@@ -7,7 +7,10 @@ names the adapter's class; it is asked before those that are here.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 from harness.command.model import TrainingCommand
 from harness.errors import ConfigError
@@ -16,6 +19,7 @@ from harness.frameworks.base import (
     EffectiveValue,
     FrameworkAdapter,
     FrameworkFacts,
+    ReadsReports,
     RecognisesConfig,
     TellsEffectiveValues,
     Written,
@@ -103,6 +107,17 @@ def adapter_named(name: str) -> FrameworkAdapter:
     raise ConfigError(
         f"--framework {name}: no such framework here; known are {', '.join(adapter.name for adapter in known)}"
     )
+
+
+def read_reports(
+    name: str, environment: dict[str, Any], command: TrainingCommand, *, interpreter: Path | None, workdir: Path,
+    environ: Mapping[str, str],
+) -> dict[str, Any]:
+    """The environment record as the trainer's adapter reads it; unchanged where it reads none."""
+    adapter = adapter_named(name) if name != FALLBACK.name else FALLBACK
+    if not isinstance(adapter, ReadsReports):
+        return environment
+    return adapter.read_reports(environment, command, interpreter=interpreter, workdir=workdir, environ=environ)
 
 
 def effective_values(facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:

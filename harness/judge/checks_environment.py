@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from harness.environment import num_gpus
 from harness.judge.asserted import is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.reasons import Reason
+from harness.record.vocabulary import CheckStatus
 
 
 def check_environment(seen: Observation) -> Check:
@@ -27,13 +31,36 @@ def check_environment(seen: Observation) -> Check:
 
 def check_gpu(seen: Observation) -> Check:
     """What the job needs is there: a GPU, where one is required."""
-    if not seen.record.spec.require_gpu:
-        return not_applicable("gpu", "no GPU was required")
-    devices = (seen.record.fact("environment", "environment") or {}).get("accelerators") or []
-    if not devices:
-        return failed("gpu", Reason.GPU_MISSING, "at least 1 GPU (--require-gpu)", "none",
-                      "the driver reports no device")
-    return passed("gpu", "at least 1 GPU (--require-gpu)", f"{len(devices)} device(s)")
+    asked = seen.record.spec.require_gpu
+    if not asked and not (seen.facts is not None and seen.facts.needs_gpu):
+        return not_applicable("gpu", "the job needs no GPU")
+    environment = seen.record.fact("environment", "environment") or {}
+    if not environment:
+        return not_applicable("gpu", "no environment record; see environment")
+    expected = f"at least 1 GPU ({'--require-gpu' if asked else 'the command trains with CUDA'})"
+    if not num_gpus(environment):
+        return failed("gpu", Reason.GPU_MISSING, expected, "none", "the driver reports no device")
+    return passed("gpu", expected, f"{num_gpus(environment)} device(s)")
+
+
+def check_trainer(seen: Observation) -> Check:
+    """The trainer's own check of the machine passes on what this job needs."""
+    name, expected = "trainer", "the trainer's own check passes on what the job needs"
+    environment = seen.record.fact("environment", "environment") or {}
+    check = environment.get("trainer_check")
+    if not isinstance(check, dict) or not isinstance(check.get("findings"), list):
+        return not_applicable(name, "the trainer has no such check, or it was not looked at")
+    if not check["findings"]:
+        return unproven(name, Reason.ENV_UNRECORDED, expected, f"exit code {check.get('exit_code')}, no line of it",
+                        str(check.get("error") or "its output holds no finding"))
+    counts = {kind: sum(item.get("status") == kind for item in check["findings"]) for kind in ("OK", "WARN", "FAIL")}
+    observed = ", ".join(f"{count} {kind}" for kind, count in counts.items()) + f" ({check.get('backend')})"
+    needed = [str(item) for item in check.get("needed_failures") or []]
+    if needed and check_gpu(seen).status is not CheckStatus.FAILED:
+        steps = "; ".join(map(str, check.get("next") or []))
+        found = failed(name, Reason.TRAINER_NOT_READY, expected, observed, "; ".join(needed))
+        return replace(found, exact_remedy=steps)
+    return passed(name, expected, observed, "see gpu" if needed else "")
 
 
 def check_commit(seen: Observation) -> Check:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.judge.anomalies import check_anomalies
 from harness.judge.checks_command import check_capacity, check_command, check_framework
 from harness.judge.checks_dataset import check_kept, check_readable, check_rows, no_dataset
-from harness.judge.checks_environment import check_commit, check_environment, check_gpu
+from harness.judge.checks_environment import check_commit, check_environment, check_gpu, check_trainer
 from harness.judge.checks_evidence import (
     check_fresh,
     check_grad_norm_finite,
@@ -75,7 +75,7 @@ class GateSpec:
 
 
 GATES: tuple[GateSpec, ...] = (
-    GateSpec(name="env_facts", checks=(check_environment, check_gpu, check_commit),
+    GateSpec(name="env_facts", checks=(check_environment, check_gpu, check_trainer, check_commit),
              events=("run-started", "environment")),
     GateSpec(name="dataset_contract", checks=(check_readable, check_rows, check_kept), not_needed=no_dataset,
              events=("environment", "dataset")),

@@ -29,6 +29,7 @@ class Reason(str, Enum):
     ENTRYPOINT_MISSING = "entrypoint-missing"
     WORKDIR_MISSING = "workdir-missing"
     LAUNCH_FAILED = "launch-failed"
+    TRAINER_NOT_READY = "trainer-not-ready"
     GPU_MISSING = "gpu-missing"
     ENV_UNRECORDED = "env-unrecorded"
     DATASET_UNREADABLE = "dataset-unreadable"
@@ -149,6 +150,9 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "the working directory does not exist", "give an existing directory as --workdir"),
     Reason.LAUNCH_FAILED: _reason(
         _B, "the operating system refused to start the command", "read the error beside it; run the command by hand"),
+    Reason.TRAINER_NOT_READY: _reason(
+        _B, "the trainer's own check of the machine fails on something that the job needs",
+        "follow the steps that it names; evidence.environment.trainer_check holds them"),
     Reason.GPU_MISSING: _reason(
         _B, "a GPU was required and none is visible",
         "run on a machine with a GPU, or drop --require-gpu"),

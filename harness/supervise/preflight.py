@@ -14,11 +14,12 @@ from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
 from harness.command.shell_text import inner_command
 from harness.command.topology import processes_asked
-from harness.environment import commit_facts, record_environment
+from harness.environment import commit_facts, num_gpus, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.capacity import Capacity
 from harness.frameworks.recorded import command_settings
+from harness.frameworks.registry import read_reports
 from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
 from harness.record.files import write_text
@@ -106,8 +107,10 @@ def preflight(
         workdir=spec.workdir, reports=understood.preparation.trainer_reports, environ=child,
         timeout=REPORT_TIMEOUT_S, interpreter=interpreter,
     )
+    environment = read_reports(understood.framework, environment, inner_command(command), interpreter=interpreter,
+                               workdir=spec.workdir, environ=child)
     journal.write("environment", environment=environment, commit=commit_facts(spec.workdir))
-    findings += _missing_gpu(spec, environment)
+    findings += _missing_gpu(spec, facts, environment) or _not_ready(environment)
     if not any(finding.refuses for finding in findings):
         facts_of_data, about_data = look_at_dataset(
             command, understood.dataset, spec, {**environ, **dict(command.env_assignments)}, redactor,
@@ -186,11 +189,21 @@ def masked_command(text: str, redactor: Redactor) -> str:
     return text if masked == words else shlex.join(masked)
 
 
-def _missing_gpu(spec: RunSpec, environment: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """A required GPU that is not there forbids the launch; the gate env_facts says so too."""
-    if not spec.require_gpu or environment.get("accelerators"):
+def _missing_gpu(spec: RunSpec, facts: FrameworkFacts, environment: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """A GPU that the job needs and that is not there forbids the launch; the gate env_facts says so too."""
+    if not (spec.require_gpu or facts.needs_gpu) or num_gpus(environment):
         return ()
-    return (Finding(code=Reason.GPU_MISSING.value, message="--require-gpu: no GPU is visible", refuses=True),)
+    why = "--require-gpu" if spec.require_gpu else "the command trains with CUDA"
+    return (Finding(code=Reason.GPU_MISSING.value, message=f"{why}: no GPU is visible", refuses=True),)
+
+
+def _not_ready(environment: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The trainer's own check of the machine fails on something that this job needs."""
+    needed = (environment.get("trainer_check") or {}).get("needed_failures") or []
+    if not needed:
+        return ()
+    message = f"the trainer's own check fails on what this job needs: {'; '.join(map(str, needed))}"[:2000]
+    return (Finding(code=Reason.TRAINER_NOT_READY.value, message=message, refuses=True),)
 
 
 def _write_command(

@@ -23,3 +23,8 @@ def test_gpu(require: RequireCheck, env_facts: Gate) -> None:
 def test_commit(require: RequireCheck, env_facts: Gate) -> None:
     """The commit and its diff are recorded."""
     require(env_facts, "commit")
+
+
+def test_trainer(require: RequireCheck, env_facts: Gate) -> None:
+    """The trainer's own check of the machine passes on what the job needs."""
+    require(env_facts, "trainer")

@@ -303,9 +303,32 @@ def test_prompts_that_are_all_too_long_are_never_launched(build_and_judge: Build
     assert (run.decision, run.reasons, run.report["evidence"]["attempts"]) == ("NO-GO", {"dataset-all-dropped"}, [])
 
 
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has a GPU")
+def test_cuda_without_a_gpu_is_never_launched(build_and_judge: BuildAndJudge) -> None:
+    """`areno check` fails as it does for MLX, and here the job needs what is missing."""
+    run = build_and_judge("cuda", "gspo", "backend=cuda", **rollout_options())
+    assert (run.decision, run.reasons, run.report["evidence"]["attempts"]) == ("NO-GO", {"gpu-missing"}, [])
+
+
+def test_mlx_goes_on_with_the_reports_read(gspo_run: JudgedRun) -> None:
+    """Findings and next steps of `areno check` stand in the evidence, and none of them is in the way."""
+    environment = gspo_run.report["evidence"]["environment"]
+    check = environment["trainer_check"]
+    assert {item["status"] for item in check["findings"]} >= {"OK", "FAIL"} and check["next"]
+    assert (check["backend"], check["needed_failures"]) == ("mlx", [])
+    assert environment["trainer_report"]["output"]["areno"]["version"] == "0.10.0"
+    assert set(environment["trainer_report"]["documents"]) == {"checkout", "AGENTS.md", "CODEMAP.md"}
+
+
+def test_topology_is_what_areno_resolved(gspo_run: JudgedRun) -> None:
+    """One device, from the run's own configuration."""
+    topology = gspo_run.report["evidence"]["topology"]
+    assert (topology["world_size"], topology["tp_size"], topology["dp_size"]) == (1, 1, 1)
+
+
 def test_context_that_is_too_small_for_the_agent_is_no_go(build_and_judge: BuildAndJudge, start: Path) -> None:
     """Only the rollout shows it: every trajectory is left out."""
-    run = build_and_judge("context", "gspo", "max_context_len=20", ckpt=start, **AGENT)
+    run = build_and_judge("context", "gspo", "max_context_len=12", ckpt=start, **AGENT)
     assert run.decision == "NO-GO" and run.trainer_exit_code == 1
     assert "trajectories-all-filtered" in run.reasons, run.reasons
 
