@@ -11,11 +11,23 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import __version__
-from harness.commands import checkpoints, command, diagnose, inspect_dataset, judge, metrics, replay, verify, watch
+from harness.commands import (
+    baseline,
+    checkpoints,
+    command,
+    compare,
+    diagnose,
+    inspect_dataset,
+    judge,
+    metrics,
+    replay,
+    verify,
+    watch,
+)
 from harness.errors import ConfigError, HarnessError
 from harness.record.files import dump_json
 
-COMMANDS = (verify, judge, watch, diagnose, metrics, checkpoints, command, inspect_dataset, replay)
+COMMANDS = (verify, judge, watch, diagnose, compare, baseline, metrics, checkpoints, command, inspect_dataset, replay)
 """In the order of the help."""
 
 

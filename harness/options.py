@@ -99,6 +99,8 @@ OPTIONS = (
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
     Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
+    Option(flag="--expect", kind=list, help='a reference band such as "train/loss@100<=2.4" or '
+           '"median(tokens_per_s[50:])>=1200", or a TOML file of them (repeatable)'),
     Option(flag="--retry-of", kind=str, help="out-dir of the run that this one retries; only capacity may differ"),
     Option(flag="--approve", kind=list, help="--retry-of: a setting, or a part of the identity, that may differ "
            "(repeatable)"),
@@ -113,7 +115,7 @@ WITHOUT_LAUNCH = (*SOURCES, "accept_conditional")
 ATTACH_ONLY = ("idle_timeout", "ssh_config")
 WITHOUT_CONTROL = (
     *WITHOUT_LAUNCH, *ATTACH_ONLY, "out_dir", "run_id", "workdir", "framework", "max_steps", "metrics_dir",
-    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff",
+    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff", "expect",
 )
 """What has a meaning for a run that is watched and never touched."""
 
@@ -288,6 +290,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         check_resume=bool(values.get("check_resume")),
         reward_check=not values.get("no_reward_check"),
         loss_tag=values.get("loss_tag") or None,
+        expect=_expect(values, here),
         retry_of=_retry_of(values, here),
         approve=tuple(dict.fromkeys(values.get("approve") or ())),
         stop_on=_stop_on(values),
@@ -316,6 +319,15 @@ def _early_stop_metric(values: Mapping[str, Any]) -> str | None:
 
     resolve_mode(str(metric), values.get("early_stop_mode") or "auto")
     return str(metric)
+
+
+def _expect(values: Mapping[str, Any], here: Path) -> tuple[Mapping[str, Any], ...]:
+    given = tuple(values.get("expect") or ())
+    if not given:
+        return ()
+    from harness.judge.bands_file import read_bands
+
+    return tuple(band.to_json() for band in read_bands(given, here))
 
 
 def _retry_of(values: Mapping[str, Any], here: Path) -> Path | None:

@@ -60,6 +60,8 @@ class RunSpec:
     """Whether the command is run again to a checkpoint, resumed, and compared with the judged run."""
     reward_check: bool = True
     """Whether the reward function is called again on a recorded sample."""
+    expect: tuple[Mapping[str, Any], ...] = ()
+    """Reference bands, as judge.bands.Band.to_json gives them."""
     retry_of: Path | None = None
     """Out-dir of the run that this one retries."""
     approve: tuple[str, ...] = ()
@@ -110,7 +112,7 @@ class RunSpec:
         for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples", "retry_of"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
-        for key in ("hp", "hp_flags", "stop_on", "approve"):
+        for key in ("hp", "hp_flags", "stop_on", "approve", "expect"):
             values[key] = tuple(values.get(key) or ())
         values["built_from"] = tuple((str(name), str(value)) for name, value in values.get("built_from") or ())
         values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())

@@ -18,6 +18,7 @@ from harness.judge.checks_evidence import (
     check_sources_agree,
     check_weights,
 )
+from harness.judge.checks_expect import check_expectations
 from harness.judge.checks_progress import (
     check_early_stopping,
     check_exit,
@@ -88,7 +89,7 @@ GATES: tuple[GateSpec, ...] = (
             check_rollouts_kept, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
             check_parameters_finite, check_topology, check_overrides, check_early_stopping, check_restarts,
-            check_anomalies,
+            check_anomalies, check_expectations,
         )),
     GateSpec(
         name="sample_coherence", events=("attempt-started", "samples"), not_needed=not_rollout,

@@ -13,6 +13,7 @@ from harness.diagnosis.report import write_failure
 from harness.judge.advisories import advisories
 from harness.judge.anomalies import anomalies_of
 from harness.judge.babysit import finding_of, was_watched, write_watch
+from harness.judge.checks_expect import evidence_of_bands
 from harness.judge.checks_samples import sample_evidence
 from harness.judge.checks_saving import evidence_of_reload
 from harness.judge.epochs import epochs_completed, planned_epochs
@@ -189,6 +190,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
                       "target_source": seen.target_source or None,
                       **{name: _resolved(record, name) for name in ("max_new_tokens", "max_context_len")}},
         "observed": _observed(record, seen),
+        "expectations": evidence_of_bands(record),
         "samples": sample_evidence(seen, verdict.gates),
         "reload": evidence_of_reload(seen),
         "gates": [_gate(gate) for gate in verdict.gates],

@@ -51,7 +51,7 @@ def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict
             "problems": problems,
         }
     with store:
-        keys = _keys(store)
+        keys = metric_keys(store)
         wanted = metrics or (sorted(keys) if last is not None else [])
         asked = {metric: _resolve(metric, keys, path, problems) for metric in dict.fromkeys(wanted)}
         series = {
@@ -133,7 +133,7 @@ def read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) 
     problems += [{**asdict(problem), "path": str(problem.path)} for problem in reader.problems(final=True)]
 
 
-def _keys(store: MetricStore) -> dict[str, Key]:
+def metric_keys(store: MetricStore) -> dict[str, Key]:
     """{key: (run, tag)} of everything that has fresh points."""
     held = [(summary.run, summary.tag) for summary in store.tags() if summary.fresh_points]
     several = len({run for run, _ in held}) > 1

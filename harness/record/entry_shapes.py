@@ -116,6 +116,7 @@ SHAPES: Mapping[str, Any] = {
         "first": {"tag": TEXT, "step": int, "expected": NUMBER, "actual": NUMBER, "rel_error": NUMBER},
     },
     "effective-values": {"values": dict},
+    "usage": {"peak_memory_bytes": int, "peak_gpu_memory_bytes": int, "looks": int},
     "overhead": {"supervisor_cpu_s": NUMBER, "supervisor_rss_bytes": int},
 }
 _NAMES = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list",

@@ -111,6 +111,10 @@ class Reason(str, Enum):
     RELOAD_NOT_ATTEMPTED = "reload-not-attempted"
     FORWARD_NOT_FINITE = "forward-not-finite"
     EVAL_LOSS_DISAGREES = "eval-loss-disagrees"
+    EXPECT_METRIC_MISSING = "expect-metric-missing"
+    EXPECT_NOT_FINITE = "expect-not-finite"
+    EXPECT_TOO_FEW_POINTS = "expect-too-few-points"
+    EXPECT_OUT_OF_BAND = "expect-out-of-band"
     RETRY_SETTING_CHANGED = "retry-setting-changed"
     RETRY_SETTING_UNKNOWN = "retry-setting-unknown"
     RETRY_IDENTITY_DIFFERS = "retry-identity-differs"
@@ -372,6 +376,17 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.EVAL_LOSS_DISAGREES: _reason(
         _B, "the reloaded model's evaluation loss is not the one that was logged",
         "check that the weights were saved after the step that they are named for"),
+    Reason.EXPECT_METRIC_MISSING: _reason(
+        _B, "what --expect names was not logged, or not at that step",
+        "see `python -m harness metrics OUT_DIR` for the names and steps that there are"),
+    Reason.EXPECT_NOT_FINITE: _reason(
+        _B, "a point of what --expect names is NaN or infinite", "look at the step that it names"),
+    Reason.EXPECT_TOO_FEW_POINTS: _reason(
+        _B, "the window of an --expect holds too few points, or the series ends inside it",
+        "let the run go on for longer, or name a window that it reaches"),
+    Reason.EXPECT_OUT_OF_BAND: _reason(
+        _B, "a number of the run lies outside its reference band",
+        "compare the run with those of the band: `python -m harness compare A B`"),
     Reason.RETRY_SETTING_CHANGED: _reason(
         _B, "a retry changes a setting that is not capacity, so that it is another job",
         "set it back and change capacity first, or give --approve KEY"),

@@ -35,7 +35,7 @@ from harness.supervise.preflight import Plan
 from harness.supervise.samples import sample_facts
 from harness.watch.ending import Ending, ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
-from harness.watch.usage import UsageMeter
+from harness.watch.usage import Peaks, UsageMeter
 
 SHARED_DEFAULTS = ("runs", "logs", "lightning_logs", "tb_logs", "outputs", ".", *TRACKER_NAMES)
 """Directories below the working directory that every run of every program may write to when nobody says where."""
@@ -86,6 +86,7 @@ class Collection:
                                       redactor=plan.redactor, phase_of=self.store.phase_of)
         self.metrics.listener = self.anomalies.points
         self.usage = UsageMeter(launcher.family, plan.environment)
+        self.peaks = Peaks(launcher.family, plan.environment)
         self._launched_at = 0.0
         self._losses: set[str] = set()
         self.outputs: dict[Path, float] = {}
@@ -152,6 +153,7 @@ class Collection:
 
     def poll(self) -> int:
         """Read new metric events; how many. What the disk does not take is reported once, and read again later."""
+        self.peaks.look()
         try:
             return self.metrics.poll(now=time.time(), launched_at=self._launched_at)
         except RecordError as error:
@@ -241,6 +243,7 @@ class Collection:
         self._inspect_checkpoints()
         self._samples()
         self._effective_values()
+        self.journal.write("usage", **self.peaks.to_json())
         self._overhead()
 
     def _read_outputs(self, sources: list[SourceFact]) -> dict[str, Any]:

@@ -96,6 +96,36 @@ class UsageMeter:
         self._gpu = gpu_use(accelerators(self.environ))
 
 
+PEAK_EVERY_S = 2.0
+
+
+class Peaks:
+    """The most that the processes of a run used at once, looked at every PEAK_EVERY_S; None where nothing was seen."""
+
+    def __init__(self, pids: Callable[[], Collection[int]], environ: Mapping[str, str]) -> None:
+        """As for a UsageMeter."""
+        self._meter = UsageMeter(pids, environ)
+        self._due = 0.0
+        self._memory: int | None = None
+        self._gpu: int | None = None
+        self._looks = 0
+
+    def look(self) -> None:
+        """Once a poll; most of them do nothing."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + PEAK_EVERY_S
+        use, self._looks = self._meter.look(), self._looks + 1
+        if use.memory_bytes is not None:
+            self._memory = max(self._memory or 0, use.memory_bytes)
+        if use.gpu is not None:
+            self._gpu = max(self._gpu or 0, use.gpu.used_bytes)
+
+    def to_json(self) -> dict[str, int | None]:
+        """The journal's entry `usage`."""
+        return {"peak_memory_bytes": self._memory, "peak_gpu_memory_bytes": self._gpu, "looks": self._looks}
+
+
 def gpu_use(devices: list[dict[str, Any]]) -> GpuUse | None:
     """Devices as `environment.accelerators` gives them, summed up; None where there is none."""
     known = [device for device in devices if device.get("memory_total_bytes")]

@@ -80,6 +80,11 @@ def test_topology(require: RequireCheck, real_step: Gate) -> None:
     require(real_step, "topology")
 
 
+def test_expectations(require: RequireCheck, real_step: Gate) -> None:
+    """What --expect says holds."""
+    require(real_step, "expectations")
+
+
 def test_restarts(require: RequireCheck, real_step: Gate) -> None:
     """Restarts stayed within their budget and left no step out."""
     require(real_step, "restarts")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from harness.client import ensure_run, forget_session
+from harness.judge.bands import parse_band
 from harness.judge.gates import GATES
 from harness.judge.verdict import judge
 from harness.record.run_record import open_record
@@ -112,6 +113,11 @@ def _write_events(path: Path, moment: float, steps: int = 25) -> None:
             writer.write(Event(wall_time=moment + step, step=step, summary=summary).SerializeToString())
 
 
+def bands(*texts: str) -> tuple[dict[str, Any], ...]:
+    """Expectations as the run spec holds them."""
+    return tuple(parse_band(text).to_json() for text in texts)
+
+
 BROKEN = (
     Case(mode="no-steps", reason="target-unproven"),
     Case(mode="prints-only", reason="target-unproven"),
@@ -157,6 +163,7 @@ BROKEN = (
     Case(mode="drops-a-tensor", reason="checkpoint-lacks-tensors"),
     Case(mode="nan-in-archive", reason="weights-not-finite"),
     Case(mode="saves-objects", reason="reload-refused", decision="CONDITIONAL"),
+    Case(mode="plain", reason="expect-out-of-band", spec={"expect": bands("last(train/loss)<=0")}),
     Case(mode="plain", reason="early-stop-metric-missing", spec={"early_stop_metric": "eval_f1"}),
     Case(mode="save-fails", reason="unresolved-anomaly", decision="CONDITIONAL"),
     Case(mode="own-tags", reason="no-recognised-metrics", decision="CONDITIONAL"),
@@ -171,6 +178,7 @@ HEALTHY = (
     Case(mode="plain", saves=False),
     Case(mode="plain", spec={"probe": False}),
     Case(mode="plain", spec={"hp": ("lr=0.05",)}),
+    Case(mode="plain", saves=False, spec={"expect": bands("train/loss@25<=100", "peak_memory>=1MB")}),
     Case(mode="log-every-10"),
     Case(mode="log-every-10", saves=False),
     Case(mode="resumed-at-1000", target=1025),
