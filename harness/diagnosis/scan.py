@@ -27,6 +27,7 @@ SIGNS = (
 """Without case. A line that none of them stands in says nothing that is looked for."""
 _SIGNS_ABROAD = tuple(text.encode() for text in ("失败", "超时", "无法", "耗尽", "不存在", "权限", "不足"))
 _LOWER = bytes(range(65)) + bytes(range(97, 123)) + bytes(range(91, 256))
+_FLAT = _LOWER.replace(b"\r", b"\n")
 _DROPPED = b"""EeSsJjQqVvYyZz 0123456789.,:;=-+/|\\_#%<>()[]{}'"\t"""
 _SHORT_SIGNS = tuple(sign.translate(_LOWER, _DROPPED) for sign in SIGNS)
 """What is left of the signs in a text without what is dropped, which is less than half as long to search."""
@@ -132,36 +133,34 @@ def _end_of_piece(block: bytes, start: int) -> int:
 
 
 def sign_spots(block: bytes, begin: int) -> list[int]:
-    """Where in the block, from `begin` on, a piece starts that may bear a sign, ascending.
+    """Where in the block, from `begin` on, the pieces start that bear a sign, ascending.
 
-    A spot is any place within the piece. Blocks without a sign are told at the price of a few searches.
+    Blocks without a sign are told at the price of a few searches, and of the others only the signs are searched for
+    that may stand there.
     """
     text = block[begin:] if begin else block
-    return _spots(text, begin, 1 << 14)
-
-
-def _spots(text: bytes, base: int, smallest: int) -> list[int]:
-    if not _may_have_sign(text):
-        return []
-    found: list[int] = []
-    at = 0
-    while len(text) > smallest and at < len(text):
-        end = text.find(b"\n", min(len(text), at + smallest)) + 1 or len(text)
-        found += _spots(text[at:end], base + at, max(smallest, end - at))
-        at = end
-    while at < len(text):
-        end = min((e for e in (text.find(b"\n", at), text.find(b"\r", at)) if e >= 0), default=len(text))
-        if end > at and has_sign(text[at : min(end, at + MAX_LINE_BYTES)]):
-            found.append(base + at)
-        at = end + 1
-    return found
-
-
-def _may_have_sign(text: bytes) -> bool:
     short = text.translate(_LOWER, _DROPPED)
-    if any(sign in short for sign in _SHORT_SIGNS):
-        return True
-    return not text.isascii() and any(sign in text for sign in _SIGNS_ABROAD)
+    signs = [sign for sign, shortened in zip(SIGNS, _SHORT_SIGNS, strict=True) if shortened in short]
+    signs += () if text.isascii() else [sign for sign in _SIGNS_ABROAD if sign in text]
+    if not signs:
+        return []
+    low, starts = text.translate(_FLAT), set[int]()
+    for sign in signs:
+        starts.update(_pieces_with(sign, low))
+    return sorted(begin + start for start in starts)
+
+
+def _pieces_with(sign: bytes, low: bytes) -> Iterator[int]:
+    """Starts of the pieces of a flat text in whose first 16 KiB the sign stands."""
+    find, at, before = low.find, low.find(sign), 0
+    while at >= 0:
+        start = low.rfind(b"\n", before, at) + 1 or before
+        if at + len(sign) <= start + MAX_LINE_BYTES:
+            yield start
+        before = find(b"\n", at)
+        if before < 0:
+            return
+        at = find(sign, before)
 
 
 def has_sign(line: bytes) -> bool:

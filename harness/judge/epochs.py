@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 from harness.judge.model import Check, failed, passed, unproven
 from harness.judge.observe import Observation, counts_epochs, steps_text
 from harness.record.reasons import Reason
+from harness.record.store import MetricStore
 from harness.record.vocabulary import Phase
 
 
@@ -90,6 +92,10 @@ class EpochRows:
     """Steps of every epoch, where all have as many and the last one was logged to its end."""
 
 
+_READ: WeakKeyDictionary[MetricStore, dict[tuple[str, str, int], EpochRows | None]] = WeakKeyDictionary()
+"""What was read of stores that are open, which judging does not change: several checks ask for the same series."""
+
+
 def epoch_rows(seen: Observation) -> EpochRows | None:
     """Shares of epochs as they are; whole numbers from 0 or 1, where the last epoch counts once it is as long as the
     others, by the steps that were logged. None where the adapter itself knows how its epochs count."""
@@ -98,8 +104,11 @@ def epoch_rows(seen: Observation) -> EpochRows | None:
     if not tags or store is None or (seen.facts is not None and seen.facts.step_base is not None):
         return None
     tag = max(tags, key=lambda item: item.fresh_points)
-    return read_epochs(((point.step, point.value) for point in store.iter_series(tag.tag, run=tag.run)),
-                       seen.steps.cadence)
+    known, key = _READ.setdefault(store, {}), (tag.run, tag.tag, seen.steps.cadence)
+    if key not in known:
+        known[key] = read_epochs(((point.step, point.value) for point in store.iter_series(tag.tag, run=tag.run)),
+                                 seen.steps.cadence)
+    return known[key]
 
 
 def read_epochs(points: Iterable[tuple[int, float]], cadence: int) -> EpochRows | None:
