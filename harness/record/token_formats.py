@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from harness.record import secret_finder as finder
+from harness.record.hints import Hints
 
 MASK = "***"
 MASK_BYTES = MASK.encode()
@@ -136,20 +138,22 @@ _FORMATS = (
     ),
 )
 _BY_START = {start: form for form in _FORMATS for start in form.starts}
-_NAMES_IN_BYTES = tuple(name.encode() for name in _NAMED)
-_ANCHOR = re.compile(b"|".join(re.escape(start) for start in _BY_START))
-_ANCHOR_WITHOUT_NAMES = re.compile(
-    b"|".join(re.escape(start) for start in _BY_START if not start.lower().startswith(_NAMES_IN_BYTES))
-)
-"""Seven times as fast, for the usual output that holds none of the names."""
+_HINTS = Hints(_BY_START, alike=b"pousr", left_out=b" =:'\"")
 _BEGINNINGS = {start[:size]: _BY_START[start] for start in _BY_START for size in range(1, len(start))}
 _LONGEST_START = max(map(len, _BY_START))
 
 
+@lru_cache(maxsize=64)
+def _any_of(starts: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(map(re.escape, starts)))
+
+
 def _anchors(data: bytes, position: int, before: bytes) -> Iterator[tuple[int, Format]]:
-    lowered = data.lower()
-    named = any(name in lowered for name in _NAMES_IN_BYTES)
-    for anchor in (_ANCHOR if named else _ANCHOR_WITHOUT_NAMES).finditer(data, position):
+    """Where a token may begin, from `position` on."""
+    text = data[position:] if position else data
+    hinted = set(_HINTS.may_hold(text))
+    starts = tuple(start for start in _BY_START if start in hinted and start in text) if hinted else ()
+    for anchor in _any_of(starts).finditer(data, position) if starts else ():
         start = anchor.start()
         left = data[start - 1 : start] if start else before
         form = _BY_START[anchor.group()]

@@ -6,10 +6,12 @@ so that a log of hundreds of megabytes costs little.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.record.hints import Hints
 from harness.record.vocabulary import AnomalyType, Severity
 from harness.watch.anomalies.model import Finding, Sighting
 
@@ -73,6 +75,8 @@ SIGNS = (
          pattern=re.compile(rb"(?i)(?<![\w.-])(?:train(?:ing)?[_/ ])?loss['\"]?\s*[=:]\s*['\"]?[+-]?(?:nan"
                             rb"|inf|infinity)(?![\w.])")),
 )
+_OVERFLOW = b"overflow"
+_HINTS = Hints([_OVERFLOW, *(word for sign in SIGNS for word in sign.signs)], left_out=b" .-")
 _BAD_LOSS = re.compile(rb"loss['\"]?\s*[=:]\s*['\"]?[+-]?(?:nan|inf)")
 """In lower case; its fixed beginning makes it many times faster than the pattern that decides."""
 _NOT_LOSS = re.compile(rb"(?i)\b(?:best|min|lowest|initial|prev\w*)\b")
@@ -105,22 +109,24 @@ class Output:
         return self.feed(b"\n", step) if self._rest else []
 
     def _search(self, chunk: bytes, step: int | None) -> Iterator[Finding]:
+        hinted = set(_HINTS.may_hold(chunk))
+        if not hinted:
+            return
         low = chunk.lower()
-        if b"overflow" in low:
+        if _OVERFLOW in hinted and _OVERFLOW in low:
             self.scaler_skips += sum(1 for _ in _SKIPS.finditer(chunk))
         for sign in SIGNS:
-            if sign.type is AnomalyType.NAN_INF and not _BAD_LOSS.search(low):
-                continue
-            if any(word in low for word in sign.signs):
-                found = self._first(sign, chunk)
+            words = [word for word in sign.signs if word in hinted and word in low]
+            if words and (sign.type is not AnomalyType.NAN_INF or _BAD_LOSS.search(low)):
+                found = self._first(sign, words, chunk, low)
                 if found is not None:
                     at, line = found
                     yield _sighting(sign, line, _last_step(line, self._text_before(chunk, at), step))
 
-    def _first(self, sign: Sign, chunk: bytes) -> tuple[int, bytes] | None:
+    def _first(self, sign: Sign, words: list[bytes], chunk: bytes, low: bytes) -> tuple[int, bytes] | None:
         """Where the first line stands that bears the sign where it must; source lines only where there is no other."""
         indented = None
-        for match in sign.pattern.finditer(chunk):
+        for match in _matches(sign, words, chunk, low):
             begin, line = _line_at(chunk, match.start(), match.end())
             if sign.type is AnomalyType.NAN_INF and _NOT_LOSS.search(line):
                 continue
@@ -145,6 +151,29 @@ class Output:
         text = self._text_before(chunk, len(chunk) if end < 0 else end)
         start = text.rfind(b"Traceback (most recent call last):")
         return context.search(text, max(start, 0) if start >= 0 else text.rfind(b"\n") + 1) is not None
+
+
+def _matches(sign: Sign, words: list[bytes], chunk: bytes, low: bytes) -> Iterator[re.Match[bytes]]:
+    """In the lines that hold a word, in their order; a value may stand on the line behind its name, so that a loss is
+    looked for everywhere."""
+    if sign.type is AnomalyType.NAN_INF:
+        yield from sign.pattern.finditer(chunk)
+        return
+    done = 0
+    for start, end in heapq.merge(*(_lines_with(word, low) for word in words)):
+        if end > done:
+            yield from sign.pattern.finditer(chunk, start, end)
+            done = end
+
+
+def _lines_with(word: bytes, low: bytes) -> Iterator[tuple[int, int]]:
+    """(start, end) of lines, as line feeds end them."""
+    at, end = low.find(word), 0
+    while at >= 0:
+        start = low.rfind(b"\n", end, at) + 1 or end
+        end = low.find(b"\n", at) + 1 or len(low)
+        yield start, end
+        at = low.find(word, end)
 
 
 def _exception_after(chunk: bytes, at: int) -> bytes | None:
