@@ -63,6 +63,14 @@ SAVE_DIR_FLAGS = (
 )
 OUTPUT_DIR_FLAGS = ("output-dir", "out-dir", "outdir", "output-path", "run-dir", "work-dir", "exp-dir")
 """Where checkpoints lie if there are any; naming one does not ask for saving."""
+OUTPUT_WORDS = frozenset({
+    "artifact", "artifacts", "checkpoint", "checkpoints", "ckpt", "ckpts", "dest", "destination", "export", "o", "out",
+    "outdir", "output", "outputs", "result", "results", "save", "savedir", "saved", "snapshot", "snapshots",
+})
+NO_PLACE_WORDS = frozenset({
+    "base", "best", "every", "format", "freq", "frequency", "from", "init", "input", "interval", "last", "limit",
+    "load", "mode", "name", "only", "prefix", "pretrained", "restore", "resume", "steps", "strategy", "total", "type",
+})
 RESUME_FLAGS = (
     "resume",
     "resume-from",
@@ -128,6 +136,31 @@ def directories(command: TrainingCommand, workdir: Path, names: Iterable[str]) -
     """Directories that the flags name, absolute; no `~` is expanded, since no shell runs the command."""
     values = [value for _, value in flag_values(command, names) if value and "://" not in value]
     return tuple(dict.fromkeys(workdir / value for value in values))
+
+
+def is_output_name(name: str) -> bool:
+    """Whether a flag's or setting's name reads as a place that a program writes to: `--out`, `--model_output`."""
+    words = set(name.lower().replace("-", "_").rpartition(".")[2].split("_"))
+    return bool(words & OUTPUT_WORDS) and not words & NO_PLACE_WORDS
+
+
+def is_place(value: str) -> bool:
+    """Whether a value can be a place: no number, no switch, nothing to be filled in, and not behind `://`."""
+    return value.lower() not in _SWITCH_VALUES and not set("$:{\n") & set(value) and _number(value) is None
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def output_places(command: TrainingCommand, workdir: Path) -> tuple[Path, ...]:
+    """Where a program of any names may save by what its flags are called, absolute; nothing says that it does."""
+    given = [word.partition("=")[0].lstrip("-+") for word in command.script_args if _is_flag(word) or "=" in word]
+    names = [name.rpartition(".")[2].replace("_", "-").lower() for name in given if is_output_name(name)]
+    return tuple(dict.fromkeys(workdir / value for _, value in flag_values(command, names) if is_place(value)))
 
 
 def resume_point(command: TrainingCommand, workdir: Path, save_dirs: Iterable[Path]) -> Path | None:

@@ -100,7 +100,9 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
     save_dirs = stated_directories(settings, spec, limits.SAVE_DIR_FLAGS)
     output_dirs = stated_directories(settings, spec, limits.OUTPUT_DIR_FLAGS)
     given = (spec.checkpoint_dir,) if spec.checkpoint_dir else ()
-    checkpoint_roots = (*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)
+    checkpoint_roots = (
+        *((*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)),
+        *_places_by_name(settings, spec))
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
     hydra = _hydra_directory(command, spec, settings)
     epochs = settings.first(EPOCH_NAMES)
@@ -157,6 +159,14 @@ def stated_directories(settings: Settings, spec: RunSpec, names: Iterable[str]) 
         return given
     stated = [settings.get(name.replace("-", "_")).text for name in names]
     return tuple(dict.fromkeys(spec.workdir / text for text in stated if text and not set("$:{") & set(text)))
+
+
+def _places_by_name(settings: Settings, spec: RunSpec) -> tuple[Path, ...]:
+    """Where flags of own names may make the program save: those given, else the defaults of its own flags."""
+    given = limits.output_places(settings.command, spec.workdir)
+    names = sorted(name for name in settings.program.flags() if limits.is_output_name(name))
+    stated = [settings.get(name).text for name in names]
+    return given or tuple(spec.workdir / text for text in stated if text and limits.is_place(text))
 
 
 def _metric_roots(settings: Settings, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:

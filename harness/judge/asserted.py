@@ -42,8 +42,9 @@ def exit_as_asserted(seen: Observation) -> Check:
     kind, line = ending(seen)
     if code not in (None, 0):
         return failed(name, Reason.EXIT_CODE, expected, observed, line or "the user says that it failed")
-    if kind in _BAD_ENDS and is_target_met(seen) is not True:
-        return failed(name, _BAD_ENDS[kind], expected, observed, f"it ends with: {line}")
+    if kind in _BAD_ENDS:
+        report = unproven if is_target_met(seen) is True else failed
+        return report(name, _BAD_ENDS[kind], expected, observed, f"it ends with: {line}")
     if code is None:
         return unproven(name, Reason.EXIT_UNKNOWN, expected, observed, "no exit code was given (--exit-code)")
     if weights_prove(seen):

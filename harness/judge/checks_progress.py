@@ -47,7 +47,7 @@ def check_exit(seen: Observation) -> Check:
         reason = Reason.CRASHED_IN_WINDOW if early else Reason.EXIT_CODE
         return failed(name, reason, expected, observed, _log_error(seen) or f"after {ended.get('seconds', 0):.1f} s")
     error, met = _log_error(seen), is_target_met(seen)
-    if error and met is not True:
+    if error and (met is not True or seen.record.fact("log-end", "is_last")):
         report = failed if met is False else unproven
         return report(name, Reason.EXCEPTION_BEHIND_EXIT_0, "no exception that ends the loop", observed, error)
     return passed(name, expected, observed)

@@ -82,6 +82,8 @@ class ProbeSeen:
     scaler_skips: int = 0
     counts: tuple[int, ...] = ()
     """Applied steps of every optimizer that stepped, over all processes, rising; a loss scaler's skips added."""
+    rates: tuple[tuple[float, float], ...] = ()
+    """(lowest, highest) learning rate of every optimizer that stepped, over all processes."""
     clean: bool = False
     """Whether the process that stepped most ended through its exit handlers; else the counts may lag by a second."""
     updated_at: float = 0.0
@@ -417,6 +419,7 @@ def _probe(record: RunRecord) -> ProbeSeen:
         grads_nonfinite=most("grad", "nonfinite"), params_checked=most("params", "checked"),
         params_nonfinite=most("params", "nonfinite"),
         scaler_skips=most("scaler_skips"), counts=_counts(processes),
+        rates=_rates(processes),
         clean=bool(first.get("clean_exit")), updated_at=float(first.get("updated_at") or 0.0),
     )
 
@@ -433,6 +436,12 @@ def _counts(processes: list[dict[str, Any]]) -> tuple[int, ...]:
         rows = [item.get("steps") for item in process.get("optimizers") or [] if isinstance(item, dict)]
         found |= {steps + (skips or 0) for steps in (*rows, _applied(process)) if isinstance(steps, int) and steps > 0}
     return tuple(sorted(found))
+
+
+def _rates(processes: list[dict[str, Any]]) -> tuple[tuple[float, float], ...]:
+    rows = [row for item in processes for row in item.get("optimizers") or [] if isinstance(row, dict)]
+    found = {(row.get("lr_min"), row.get("lr_max")) for row in rows if row.get("steps")}
+    return tuple(sorted((float(low), float(high)) for low, high in found if low is not None and high is not None))
 
 
 def _weights(record: RunRecord) -> WeightsSeen:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from harness.judge.model import Check, failed, not_applicable, passed
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.reasons import Reason
 from harness.record.token_formats import MASK
@@ -17,8 +17,13 @@ from harness.record.token_formats import MASK
 LR_KEYS = frozenset({"lr", "learning_rate", "optimizer_lr"})
 RELATIVE_TOLERANCE = 1e-5
 """Values pass through float32 in some trainers' records; whole numbers are compared exactly."""
+OPTIMIZERS = "largest rate inside the optimizer"
+STILL_STEPS = 3
+"""Applied steps from which on a rate that never changed is called constant."""
 RESOLVED_WORDS = frozenset({"auto", "all", "default"})
 """What a trainer replaces by a value of its own."""
+SCALED = ("look where the program sets the rate of its optimizer; where it scales the rate by batch or world size on "
+          "purpose, ask for the scaled value or give --accept-conditional")
 WHOLE_GROUPS = frozenset({
     "args", "config", "hparams", "hyperparameters", "model", "opt", "optim", "optimizer", "params", "solver", "train",
     "trainer", "training",
@@ -38,6 +43,8 @@ class Effect:
     """What tells the used value."""
     holds: bool | None
     """None where nothing tells."""
+    counted: float | None = None
+    """The rate at every step of the run's optimizers, where it is one other than the one asked for."""
 
 
 def effects(seen: Observation) -> list[Effect]:
@@ -51,12 +58,33 @@ def _effect(seen: Observation, item: dict[str, Any], told: dict[str, dict[str, A
     setting = _setting(str(item.get("place") or ""))
     found = _find(told, setting) or _find(told, key)
     rates = (name for name in (setting, _plain_name(key)) if name.rpartition(".")[2] in LR_KEYS)
-    rate = _lr_effect(seen, told, key, asked, next(rates, ""))
+    name = next(rates, "")
+    rate = _by_optimizers(seen, _lr_effect(seen, told, key, asked, name), name)
     if found is None:
         return rate
     effect = Effect(key=key, asked=asked, used=found.get("value"), source=str(found.get("source")),
                     holds=_holds(setting or key, asked, found.get("value")))
-    return effect if rate.holds in (None, effect.holds) else rate
+    return replace(effect, counted=rate.counted) if rate.holds in (None, effect.holds) else rate
+
+
+def _by_optimizers(seen: Observation, effect: Effect, name: str) -> Effect:
+    """The effect beside the rates that the probe saw inside the run's optimizers, which no log can misstate.
+
+    A rate that stands still at another value is no proof of a fault: a program may scale it by its batch.
+    """
+    group = name.rpartition(".")[0].rpartition(".")[2].lower()
+    if not name or not seen.probe.rates or (group and group not in WHOLE_GROUPS):
+        return effect
+    try:
+        wanted = float(effect.asked)
+    except ValueError:
+        return effect
+    highest = [high for _, high in seen.probe.rates]
+    near = next((high for high in highest if math.isclose(high, wanted, rel_tol=1e-4)), None)
+    if near is not None:
+        return replace(effect, used=near, source=OPTIMIZERS, holds=True) if effect.holds is None else effect
+    moved = any(low != high for low, high in seen.probe.rates)
+    return effect if moved or seen.probe.steps < STILL_STEPS else replace(effect, counted=max(highest))
 
 
 def _setting(place: str) -> str:
@@ -229,9 +257,27 @@ def check_overrides(seen: Observation) -> Check:
         if effect.holds is False:
             return failed(name, Reason.OVERRIDE_WITHOUT_EFFECT, f"{effect.key}={effect.asked}",
                           f"{effect.used} ({effect.source})", "the trainer used another value")
+    for effect in found:
+        if effect.counted is not None:
+            check = unproven(name, Reason.OVERRIDE_WITHOUT_EFFECT, f"{effect.key}={effect.asked}",
+                             f"{effect.counted:g} at every applied step",
+                             "the rate inside the optimizer is another one, whatever the log says")
+            return replace(check, exact_remedy=SCALED)
     seen_keys = [effect.key for effect in found if effect.holds]
     unseen = ", ".join(effect.key for effect in found if effect.holds is None)
     why = f"nothing tells the value of {unseen}" if unseen else ""
     if not seen_keys:
         return not_applicable(name, why)
     return passed(name, expected, f"seen: {', '.join(seen_keys)}", why)
+
+
+def unseen_overrides(seen: Observation) -> list[dict[str, Any]]:
+    """A finding for each override of the user whose effect nothing shows, once something was launched."""
+    asked = {text.partition("=")[0].strip() for text in seen.record.spec.hp}
+    if seen.record.last("attempt-started") is None:
+        return []
+    return [{
+        "severity": "medium", "title": f"override-effect-unseen: {effect.key}={effect.asked}",
+        "description": f"{effect.key} was handed to the program and nothing that the run left tells the value that "
+                       "it used", "fix": "let the program print or save its settings, as a line of JSON or KEY=VALUE",
+    } for effect in effects(seen) if effect.holds is None and effect.counted is None and effect.key in asked]

@@ -30,7 +30,7 @@ from harness.judge.fields import (
 from harness.judge.lineage import lineage_of
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
-from harness.judge.overrides import effects
+from harness.judge.overrides import effects, unseen_overrides
 from harness.judge.own_stop import trainer_stop
 from harness.judge.restarts import attempts_json, restart_findings
 from harness.judge.saved import saved_checkpoints
@@ -121,6 +121,7 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
                                f"{check.why}",
                 "fix": check.remedy,
             })
+    found += unseen_overrides(seen)
     found += restart_findings(record)
     found += [finding_of(anomaly) for anomaly in anomalies_of(seen)]
     found += advisories(seen)
@@ -245,7 +246,8 @@ def _hyperparameters(record: RunRecord) -> dict[str, Any]:
 def _overrides(command: dict[str, Any], seen: Observation) -> list[dict[str, Any]]:
     """Each override with the value that the trainer used, None where nothing tells."""
     used = effects(seen)
-    return [{**{key: item.get(key) for key in ("key", "value", "how", "kind")}, "effective_value": effect.used}
+    return [{**{key: item.get(key) for key in ("key", "value", "how", "kind")},
+             "effective_value": effect.used if effect.counted is None else effect.counted}
             for item, effect in zip(command.get("overrides") or [], used, strict=True)]
 
 

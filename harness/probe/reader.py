@@ -38,6 +38,9 @@ class ProbeOptimizer:
     """Of these, with a learning rate above 0 in some parameter group."""
     lr_unknown_steps: int
     """Of these, with no learning rate in any parameter group."""
+    lr_min: float | None
+    lr_max: float | None
+    """Range of the rates that its parameter groups had at applied steps; None where none says."""
     num_params: int
     """Parameter tensors."""
 
@@ -285,6 +288,8 @@ def _optimizer(fields: _Fields) -> ProbeOptimizer:
         steps=fields.count("steps"),
         lr_positive_steps=fields.count("lr_positive_steps"),
         lr_unknown_steps=fields.count("lr_unknown_steps"),
+        lr_min=fields.optional("lr_min", fields.number),
+        lr_max=fields.optional("lr_max", fields.number),
         num_params=fields.count("params"),
     )
 
@@ -311,6 +316,10 @@ class _Fields:
     def time(self, name: str) -> float:
         """Seconds since the epoch."""
         return float(self._get(name, "a time", lambda v: type(v) in (int, float) and _is_time(v)))
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        return float(self._get(name, "a number", lambda v: type(v) in (int, float) and math.isfinite(v)))
 
     def flag(self, name: str) -> bool:
         """True or False."""

@@ -33,6 +33,7 @@ PROBE_PROCESS = {
     "steps": int, "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
     "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
     "group_size": int, "devices": [TEXT], "updated_at": NUMBER,
+    "optimizers": [{"steps": int, "lr_min": NUMBER, "lr_max": NUMBER}],
 }
 SAMPLE = {
     "step": int, "agentic": bool, "prompt": TEXT, "completion": TEXT, "reward": NUMBER, "chars": int,
@@ -84,7 +85,7 @@ SHAPES: Mapping[str, Any] = {
     "sources": {"sources": [SOURCE], "problems": PROBLEMS},
     "trainer-stop": {"framework!": TEXT, "line!": TEXT, "metric": TEXT, "patience": int},
     "log-end": {
-        "exception": TEXT, "bytes": int, "lost_bytes": int, "announced_total": int,
+        "exception": TEXT, "is_last": bool, "bytes": int, "lost_bytes": int, "announced_total": int,
         "ending": {"kind!": TEXT, "line!": TEXT},
     },
     "source-notice": {"kind!": TEXT, "message!": TEXT},

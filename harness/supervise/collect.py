@@ -271,7 +271,8 @@ class Collection:
         self.log.close()
         if self.log.stop_trace.found is not None:
             self.journal.write("trainer-stop", **self.log.stop_trace.found)
-        self.journal.write("log-end", exception=self.plan.redactor.text(self.log.last_exception() or "") or None,
+        exception, is_last = self.log.last_exception()
+        self.journal.write("log-end", exception=self.plan.redactor.text(exception or "") or None, is_last=is_last,
                            bytes=self.log.received, lost_bytes=self.log.lost, **told)
 
     def _effective_values(self) -> None:

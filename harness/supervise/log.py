@@ -17,6 +17,8 @@ CHECK_EVERY_BYTES = 256 << 10
 LINES_AFTER = 10
 """A traceback that so many lines follow was survived."""
 _TRACEBACK = b"Traceback (most recent call last):"
+_ASIDE = re.compile(rb"(?i)^(exception ignored (in|on|while)|exception in thread|error in atexit|.{0,9}logging error)")
+"""What Python writes before the traceback of an exception that ends no program."""
 
 
 class LogWriter:
@@ -74,16 +76,19 @@ class LogWriter:
         except OSError:
             return b""
 
-    def last_exception(self) -> str | None:
-        """The exception that the log's last traceback ends with, when only little follows it."""
-        tail = self.tail()
-        _, found, after = tail.rpartition(_TRACEBACK)
+    def last_exception(self) -> tuple[str | None, bool]:
+        """The exception that the log's last traceback ends with, when only little follows it; whether nothing does,
+        and Python did not note it aside."""
+        before, found, after = self.tail().rpartition(_TRACEBACK)
         if not found:
-            return None
+            return None, False
         match = _EXCEPTION.search(after)
         if match and after.count(b"\n", match.end()) > LINES_AFTER:
-            return None
-        return match.group(1).decode("utf-8", "replace")[:500] if match else "an exception without a readable type"
+            return None, False
+        if match is None:
+            return "an exception without a readable type", False
+        is_aside = _ASIDE.search(before.rstrip().rpartition(b"\n")[2]) is not None
+        return match.group(1).decode("utf-8", "replace")[:500], not is_aside and not after[match.end():].strip()
 
 
 def _has_room(handle: int, wanted_bytes: int) -> bool:

@@ -34,6 +34,7 @@ class RunDir:
     steps: tuple[int, ...] = ()
     """Metric steps; empty for consecutive ones from first_step."""
     exception: str | None = None
+    exception_is_last: bool = False
     argv: tuple[str, ...] = ("python", "train.py")
     exit_code: int | None = 0
     signal: str | None = None
@@ -90,7 +91,8 @@ class RunDir:
                     "still_there": False, "ownership": "own", "problems": []}] if points else [], problems=[])
                 if self.effective:
                     journal.write("effective-values", values=self.effective)
-                journal.write("log-end", exception=self.exception, bytes=0, lost_bytes=0)
+                journal.write("log-end", exception=self.exception, is_last=self.exception_is_last, bytes=0,
+                              lost_bytes=0)
                 processes = list(self.processes if self.processes is not None else [self.probe] if self.probe else [])
                 journal.write("probe", facts={"loaded": bool(processes), "processes": processes, "problems": []})
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})

@@ -238,3 +238,27 @@ def test_files_of_other_runs_tell_nothing(tmp_path: Path) -> None:
     (tmp_path / "hparams.yaml").write_text("lr: 0.01\n")
     facts = FrameworkFacts(name="lightning", reason="", metric_roots=(str(tmp_path),))
     assert effective_values(facts, lambda path: False) == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "places"),
+    [
+        ("import torch\n", "--out ck --lr 0.1", ("checkpoints", "ck")),
+        ("import torch\n", "-o a/model.pt", ("checkpoints", "a/model.pt")),
+        ("import torch\n", "io.save_to=ck", ("checkpoints", "ck")),
+        ("import torch\n", "--output-dir o --export ck", ("o", "ck")),
+        ("import torch, argparse\np = argparse.ArgumentParser()\np.add_argument('--model-out', default='m.pt')\n", "",
+         ("checkpoints", "m.pt")),
+        ("import torch\n", "--dropout 0.1 --layout x --rollout fn --output-freq 10 --save-every 5", ("checkpoints",)),
+        ("import torch\n", "--out 5 --save true --output-format json --save-best x", ("checkpoints",)),
+        ("import torch\n", "--resume-checkpoint base --load-ckpt b --out s3://b/x", ("checkpoints",)),
+    ],
+)
+def test_place_to_save_by_a_flag_of_an_own_name(
+    tmp_path: Path, source: str, arguments: str, places: tuple[str, ...]
+) -> None:
+    """It is looked at, and nothing says that saving was asked for; numbers, switches and inputs are no places."""
+    (tmp_path / "t.py").write_text(source)
+    _, facts = prepared(tmp_path, f"python t.py {arguments}")
+    found = tuple(str(Path(root).relative_to(tmp_path)) for root in facts.checkpoint_roots)
+    assert (found, facts.checkpoint_asked) == (places, False)

@@ -132,6 +132,12 @@ def test_survived_exception_of_a_reached_target_is_go(tmp_path: Path) -> None:
     assert {"exception-behind-exit-0", "target-not-reached"} <= codes(report_of(cut, tmp_path / "b"))
 
 
+def test_exception_that_ends_the_log_behind_exit_0_is_unproven(tmp_path: Path) -> None:
+    """A pipe or a handler has the exit code: what failed after the last step is not known."""
+    report = report_of(replace(PLAIN, exception="OSError: x", exception_is_last=True), tmp_path)
+    assert (report["decision"], codes(report)) == ("CONDITIONAL", {"exception-behind-exit-0"})
+
+
 def test_warm_up_alone_is_unproven(tmp_path: Path) -> None:
     """One step at lr 0 is a warm-up, not a fault."""
     run = replace(PLAIN, loss=(1.0,), grad_norm=(1.0,), lr=(0.0,), facts=replace(PLAIN.facts, target_steps=1),

@@ -10,7 +10,7 @@ import pytest
 
 from harness.frameworks.effective import config_values
 from harness.judge.observe import Observation
-from harness.judge.overrides import Effect, check_overrides, effects, same_value
+from harness.judge.overrides import Effect, check_overrides, effects, same_value, unseen_overrides
 from harness.record.token_formats import MASK
 
 SAME: list[tuple[str, Any]] = [
@@ -44,16 +44,20 @@ def test_two_values(asked: str, used: Any) -> None:
 
 
 Rates = dict[str, list[float]] | None
+Counted = tuple[tuple[float, float], ...]
 
 
 def effect(
-    key: str, asked: str, told: dict[str, Any] | None = None, *, place: str = "", rates: Rates = None
+    key: str, asked: str, told: dict[str, Any] | None = None, *, place: str = "", rates: Rates = None,
+    counted: Counted = (),
 ) -> Effect:
-    """Of one override, with these settings told by the trainer and these rates logged."""
-    return effects(observation(key, asked, told, place, rates))[0]
+    """Of one override, with these settings told by the trainer, these rates logged, these inside its optimizers."""
+    return effects(observation(key, asked, told, place, rates, counted))[0]
 
 
-def observation(key: str, asked: str, told: dict[str, Any] | None, place: str, rates: Rates) -> Observation:
+def observation(
+    key: str, asked: str, told: dict[str, Any] | None, place: str, rates: Rates, counted: Counted = ()
+) -> Observation:
     """What `effects` looks at."""
     facts = {
         "effective-values": {"values": {name: {"value": value, "source": "f"} for name, value in (told or {}).items()}},
@@ -63,8 +67,11 @@ def observation(key: str, asked: str, told: dict[str, Any] | None, place: str, r
         SimpleNamespace(tag=tag, min_finite=min(points), max_finite=max(points), fresh_points=len(points))
         for tag, points in (rates or {}).items()
     )
-    record = SimpleNamespace(fact=lambda event, name, default=None: facts[event].get(name, default))
-    return cast(Observation, SimpleNamespace(record=record, lr=tags))
+    record = SimpleNamespace(
+        fact=lambda event, name, default=None: facts[event].get(name, default), last=lambda event: {},
+        spec=SimpleNamespace(hp=(f"{key}={asked}",)))
+    probe = SimpleNamespace(rates=counted, steps=60 if counted else 0)
+    return cast(Observation, SimpleNamespace(record=record, lr=tags, probe=probe))
 
 
 @pytest.mark.parametrize(
@@ -181,3 +188,44 @@ def test_check_names_the_value_that_was_used() -> None:
     """And where that stands."""
     check = check_overrides(observation("lr", "0.1", {"lr": 0.2}, "--lr", None))
     assert (check.status.value, check.expected, check.observed) == ("failed", "lr=0.1", "0.2 (f)")
+
+
+@pytest.mark.parametrize(
+    ("key", "counted", "holds"),
+    [
+        ("lr", ((0.05, 0.05),), True),
+        ("lr", ((0.0, 0.05),), True),
+        ("lr", ((0.001, 0.001), (0.01, 0.05)), True),
+        ("lr", ((0.001, 0.02),), None),
+        ("optimizer.lr", ((0.05, 0.05),), True),
+        ("critic.lr", ((0.05, 0.05),), None),
+        ("critic.lr", ((0.01, 0.01),), None),
+        ("batch_size", ((0.05, 0.05),), None),
+        ("lr", (), None),
+    ],
+)
+def test_rate_inside_the_optimizer_shows_an_effect(key: str, counted: Counted, holds: bool | None) -> None:
+    """Where nothing is logged; a schedule below the rate, and another group's rate, say nothing."""
+    found = effect(key, "0.05", counted=counted)
+    assert (found.holds, found.counted) == (holds, None)
+
+
+@pytest.mark.parametrize("rates", [{"lr": [0.05, 0.05]}, None])
+def test_rate_that_stood_still_elsewhere_is_unproven(rates: Rates) -> None:
+    """The log says what was asked for and the optimizer had another rate: no GO, and no fault where it is scaled."""
+    seen = observation("lr", "0.05", {"lr": 0.05}, "", rates, ((0.01, 0.01),))
+    check = check_overrides(seen)
+    assert (check.status.value, check.observed) == ("unproven", "0.01 at every applied step")
+    assert "--accept-conditional" in check.remedy
+
+
+def test_logged_contradiction_stays_one_beside_the_optimizer() -> None:
+    """A trainer that itself says that it used another value is believed."""
+    assert check_overrides(observation("lr", "0.05", {"lr": 0.01}, "", None, ((0.01, 0.01),))).status.value == "failed"
+
+
+def test_unseen_override_is_a_finding() -> None:
+    """An override of the user's whose value nothing tells is visible; one that is shown is not."""
+    finding = unseen_overrides(observation("width", "8", None, "", None))[0]
+    assert (finding["severity"], finding["title"]) == ("medium", "override-effect-unseen: width=8")
+    assert not unseen_overrides(observation("width", "8", {"width": 8}, "", None))

@@ -46,6 +46,8 @@ class Record:
     __slots__ = (
         "calls",
         "last_check",
+        "lr_max",
+        "lr_min",
         "lr_positive_steps",
         "lr_unknown_steps",
         "name",
@@ -62,7 +64,7 @@ class Record:
         self.name = f"{kind.__module__}.{kind.__qualname__}"[:200]
         self.calls = self.steps = self.lr_positive_steps = self.lr_unknown_steps = 0
         self.num_params = count_params(optimizer)
-        self.odd_lr_positive = None
+        self.odd_lr_positive = self.lr_min = self.lr_max = None
         self.pending = []
         self.last_check = 0.0
 
@@ -100,10 +102,25 @@ class Record:
                 if self.odd_lr_positive is None:
                     continue
                 lr = 1 if self.odd_lr_positive else 0
+            elif self.lr_max is None or not self.lr_min <= lr <= self.lr_max:
+                self.note_rate(lr)
             if lr > 0:
                 return True
             known = True
         return False if known else None
+
+    def note_rates(self, optimizer):
+        """Widen the range of learning rates by those of all groups, tensors among them."""
+        for group in optimizer.param_groups:
+            lr = group.get("lr")
+            if lr is not None:
+                self.note_rate(float(lr))
+
+    def note_rate(self, lr):
+        """Widen the range; what is not finite has no place in it."""
+        if float("-inf") < lr < float("inf"):
+            self.lr_min = lr if self.lr_min is None else min(self.lr_min, lr)
+            self.lr_max = lr if self.lr_max is None else max(self.lr_max, lr)
 
     def to_json(self):
         """Entry in `optimizers`."""
@@ -115,6 +132,8 @@ class Record:
             "steps": self.steps,
             "lr_positive_steps": self.lr_positive_steps,
             "lr_unknown_steps": self.lr_unknown_steps,
+            "lr_min": self.lr_min,
+            "lr_max": self.lr_max,
             "params": self.num_params,
         }
 
@@ -304,6 +323,7 @@ class Probe:
             self.first_step_at = self.last_step_at
         if looks:
             record.last_check = now
+            self._see_rates(record, optimizer)
             self._look(optimizer, found_inf)
             self._see_place(optimizer)
         else:
@@ -312,6 +332,12 @@ class Probe:
             self.write(now)
         elif len(record.pending) >= MAX_PENDING and not is_capturing():
             self.scaler_skips += record.settle()
+
+    def _see_rates(self, record, optimizer):
+        try:
+            record.note_rates(optimizer)
+        except Exception as error:
+            self.note("learning rates", error)
 
     def _look(self, optimizer, found_inf):
         try:
