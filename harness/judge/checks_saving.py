@@ -70,7 +70,7 @@ def check_complete(seen: Observation) -> Check:
     if seen.weights.newest_damage:
         reason, line = _save_error(seen, any_line=True) or (Reason.CHECKPOINT_UNREADABLE, "")
         return failed(name, reason, expected, seen.weights.newest_damage, (line or "it is not whole") + stays)
-    error = _save_error(seen, any_line=bool(left))
+    error = _save_error(seen, any_line=bool(left) or _ended_by_full_disk(seen))
     if error and not _caught_up(seen):
         return failed(name, error[0], expected, "a save that failed", error[1] + stays)
     if left and was_stopped(seen) is None:
@@ -78,6 +78,13 @@ def check_complete(seen: Observation) -> Check:
     if not seen.weights.found:
         return not_applicable(name, "nothing was saved")
     return passed(name, expected, str(best), f"{left} was cut by the stop" if left else "")
+
+
+def _ended_by_full_disk(seen: Observation) -> bool:
+    """Whether the exception that ended the run is the full disk's, though it names no path."""
+    ended = str(seen.record.fact("log-end", "exception") or "")
+    lines = [str(item.get("line")) for item in _facts(seen).get("save_errors") or [] if item.get("kind") == "disk-full"]
+    return bool(ended) and any(ended in line or line in ended for line in lines)
 
 
 def _caught_up(seen: Observation) -> bool:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -84,26 +81,3 @@ def test_stopped_trainer_is_ended_by_the_run_timeout(project: Project) -> None:
     pytest_process.communicate(timeout=60)
     assert gone(trainer)
     assert project.report()["terminal_state"] == "TIMEOUT"
-
-
-@pytest.fixture
-def small_disk(project: Project) -> Iterator[Path]:
-    """A file system of 8 MB below the project."""
-    place = project.path / "small"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)]
-    done = subprocess.run(words, capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=False)
-
-
-def test_full_disk_under_the_out_dir_loses_the_log_alone(project: Project, small_disk: Path) -> None:
-    """A log larger than the disk: the run goes on, the evidence is there and says what is missing."""
-    done = project.run("--train-cmd", job(project, PRELUDES["fills the log"]), "--out-dir", str(small_disk / "out"))
-    assert (small_disk / "out" / "train-model.json").exists(), done.stdout
-    report = project.report(small_disk / "out")
-    assert report["evidence"]["attempts"][0]["exit_code"] == 0
-    assert (report["decision"], done.returncode) == ("GO", 0), done.stdout
-    assert [item["title"] for item in report["findings"]].count("the log is incomplete") == 1
