@@ -370,13 +370,13 @@ def test_stock_logging_without_observability_is_unproven(judge_run: Judge) -> No
 def test_stock_logging_without_tensorboard_ends_with_go(
     judge_run: Judge, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """In an environment without TensorBoard trainer_state.json tells the run; only the cadence is added."""
+    """Without TensorBoard the trainer's state and what it prints tell the run; only the cadence is added."""
     python = shlex.quote(str(without_tensorboard(tmp_path_factory.mktemp("bare"))))
     program = shlex.quote(str(PROGRAMS / "hf_trainer.py"))
     run = judge_run(f"{python} {program} --output_dir out --max_steps 10 --use_cpu True --save_steps 5")
     added = [item["key"] for item in run.report["evidence"]["command"]["overrides"]]
     kinds = {item["kind"] for item in run.report["evidence"]["observed"]["sources"] if item["points"]}
-    assert (run.decision, added, kinds) == ("GO", ["logging_steps"], {"trainer_state"}), run.output
+    assert (run.decision, added, kinds) == ("GO", ["logging_steps"], {"trainer_state", "stdout"}), run.output
 
 
 def without_tensorboard(directory: Path) -> Path:

@@ -52,7 +52,7 @@ class Project:
         return subprocess.Popen(self.arguments(*flags), cwd=self.path, text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, start_new_session=True, env=_environment(), **more)
 
-    def run(self, *flags: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *flags: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run pytest to its end."""
         return subprocess.run(self.arguments(*flags), cwd=self.path, text=True, errors="backslashreplace",
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, env=_environment(),
@@ -61,7 +61,7 @@ class Project:
     def harness(self, *words: str) -> tuple[int, dict[str, Any]]:
         """`python -m harness ...`: exit code and the JSON that it printed."""
         done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=self.path, text=True,
-                              capture_output=True, timeout=60, env=_environment(), check=False)
+                              capture_output=True, timeout=180, env=_environment(), check=False)
         return done.returncode, json.loads(done.stdout)
 
     def report(self, out_dir: Path | None = None) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "REAL_STEP_"))}
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 90.0) -> None:
     """Poll until the condition holds; fails the test otherwise."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -19,6 +19,8 @@ from .conftest import Project, gone, reasons, wait_until
 TRACKERS = Path(__file__).parents[1] / "unit" / "cases" / "recorded" / "trackers"
 JOB = """
 import os, signal, sys, time
+def is_seen():
+    return os.path.exists("out/journal.jsonl") and sys.argv[4] in open("out/journal.jsonl").read()
 signal.signal(signal.SIGTERM, lambda *_: open("signalled", "w").close())
 for step in range(1, 11):
     if step == int(sys.argv[1]):
@@ -26,6 +28,8 @@ for step in range(1, 11):
     loss = float("nan") if step == int(sys.argv[2]) else 1.0 / step
     print(f"step {step}/10 loss {loss:.3f}", flush=True)
     time.sleep(float(sys.argv[3]))
+    while step == 5 and sys.argv[4] and not is_seen():
+        time.sleep(0.05)
 print("training finished", flush=True)
 """
 
@@ -33,10 +37,13 @@ print("training finished", flush=True)
 class Job:
     """A job that somebody else started, its output in a log."""
 
-    def __init__(self, place: Path, *, fail_at: int = 0, nan_at: int = 0, sleep_s: float = 0.15) -> None:
+    def __init__(
+        self, place: Path, *, fail_at: int = 0, nan_at: int = 0, sleep_s: float = 0.15, until: str = ""
+    ) -> None:
+        """`until`: after step 5 it waits for this event of the watch in the out-dir `out`."""
         self.log = place / "others.log"
         (place / "others_train.py").write_text(JOB)
-        words = [sys.executable, "others_train.py", str(fail_at), str(nan_at), str(sleep_s)]
+        words = [sys.executable, "others_train.py", str(fail_at), str(nan_at), str(sleep_s), until]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(words, cwd=place, stdout=log, stderr=subprocess.STDOUT)
         wait_until(lambda: self.log.stat().st_size > 0)
@@ -55,13 +62,13 @@ def jobs(project: Project) -> Iterator[list[Job]]:
 def watch(project: Project, *words: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, the JSON of stdout, and what stderr showed."""
     done = subprocess.run([sys.executable, "-m", "harness", "watch", *words], cwd=project.path, text=True,
-                          capture_output=True, timeout=60, check=False)
+                          capture_output=True, timeout=180, check=False)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
 def test_watched_log_ends_with_its_writer(project: Project, jobs: list[Job]) -> None:
     """Seen from the first byte to the writer's end: the steps, the state, the documents; CONDITIONAL at best."""
-    jobs.append(Job(project.path, sleep_s=0.4))
+    jobs.append(Job(project.path, sleep_s=0.2, until="process-confirmed"))
     code, answer, shown = watch(project, "others.log", "--out-dir", "out", "--interval", "1")
     assert (answer["decision"], answer["terminal_state"], answer["total_steps"]) == ("CONDITIONAL", "SUCCEEDED", 10)
     assert (code, answer["ok"], answer["target_type"]) == (1, False, "local-log")
@@ -74,7 +81,7 @@ def test_watched_log_ends_with_its_writer(project: Project, jobs: list[Job]) -> 
 
 def test_watched_process_tells_command_and_launch(project: Project, jobs: list[Job]) -> None:
     """pid:N: what it runs and since when is seen, so that neither is the user's word; its exit code is not seen."""
-    jobs.append(Job(project.path, sleep_s=0.3))
+    jobs.append(Job(project.path, until="attempt-started"))
     _, answer, _ = watch(project, f"pid:{jobs[0].process.pid}", "--out-dir", "out", "--max-steps", "10")
     codes = {reason["code"] for reason in answer["reasons"]}
     assert (answer["target_type"], answer["terminal_state"], answer["total_steps"]) == ("pid", "SUCCEEDED", 10)
@@ -98,10 +105,10 @@ def test_failure_of_a_watched_run_is_no_go(project: Project, jobs: list[Job]) ->
 
 def test_one_look_tells_the_state_and_keeps_nothing(project: Project, jobs: list[Job]) -> None:
     """--once: a run that goes on has no terminal state, and short of its target it is not broken."""
-    jobs.append(Job(project.path, sleep_s=1.0))
+    jobs.append(Job(project.path, until="never"))
     began = time.monotonic()
     code, answer, _ = watch(project, "others.log", "--once")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
     assert (code, answer["ok"], answer["running"], answer["terminal_state"]) == (0, True, True, None)
     assert 1 <= answer["total_steps"] < 10 and answer["target_steps"] == 10
     assert sorted(path.name for path in project.path.iterdir()) == ["others.log", "others_train.py"]
@@ -155,12 +162,12 @@ def test_attached_acceptance_tests_pass_where_conditional_is_accepted(project: P
 
 def test_end_of_the_watch_touches_no_process(project: Project, jobs: list[Job]) -> None:
     """Ctrl-C ends pytest and the watch; the job goes on, never having got a signal."""
-    jobs.append(Job(project.path, sleep_s=5.0))
+    jobs.append(Job(project.path, until="never"))
     session = project.start("--attach", f"pid:{jobs[0].process.pid}")
     wait_until(lambda: any(event["event"] == "attempt-started" for event in project.events()))
     time.sleep(0.5)
     session.send_signal(signal.SIGINT)
-    session.communicate(timeout=30)
+    session.communicate(timeout=180)
     assert session.returncode != 0
     assert not gone(jobs[0].process.pid)
     assert not (project.path / "signalled").exists()

@@ -40,7 +40,7 @@ def test_owner_that_goes_during_the_look_at_the_data_stops_it(tmp_path: Path) ->
         time.sleep(0.1)
     assert (tmp_path / "loading").exists()
     supervisor.stdin.close()
-    assert supervisor.wait(timeout=60) == 0
+    assert supervisor.wait(timeout=180) == 0
     assert supervisor.stdout is not None
     supervisor.stdout.close()
     report = json.loads((tmp_path / "out" / "train-model.json").read_text())

@@ -26,7 +26,7 @@ def test_ctrl_c_ends_cancelled_with_a_report(project: Project) -> None:
     pytest_process = project.start("--train-cmd", project.toy(*SLOW))
     trainer = project.wait_for_steps(5)
     pytest_process.send_signal(signal.SIGINT)
-    output, _ = pytest_process.communicate(timeout=60)
+    output, _ = pytest_process.communicate(timeout=180)
     assert gone(trainer)
     report = project.report()
     assert (report["terminal_state"], report["decision"]) == ("CANCELLED", "NO-GO")
@@ -41,7 +41,7 @@ def test_killed_pytest_takes_the_trainer_with_it(project: Project, flags: tuple[
     pytest_process = project.start("--train-cmd", project.toy(*SLOW), *flags)
     trainer = project.wait_for_steps(5)
     pytest_process.kill()
-    pytest_process.communicate(timeout=60)
+    pytest_process.communicate(timeout=180)
     wait_until(lambda: gone(trainer))
     wait_until(lambda: (project.out_dir / "train-model.json").exists())
     assert project.report()["terminal_state"] == "CANCELLED"
@@ -53,7 +53,7 @@ def test_killed_worker_ends_the_run_once(project: Project) -> None:
     trainer = project.wait_for_steps(5)
     owner = psutil.Process(supervisor_pid(project)).ppid()
     os.kill(owner, signal.SIGKILL)
-    output, _ = pytest_process.communicate(timeout=90)
+    output, _ = pytest_process.communicate(timeout=180)
     assert gone(trainer)
     assert pytest_process.returncode == 1, output
     assert len(project.launches) == 1
@@ -66,7 +66,7 @@ def test_killed_supervisor_leaves_no_trainer_and_a_report(project: Project) -> N
     trainer = project.wait_for_steps(5)
     family = [trainer, *(child.pid for child in psutil.process_iter() if _is_toy(child, project))]
     os.kill(supervisor_pid(project), signal.SIGKILL)
-    output, _ = pytest_process.communicate(timeout=90)
+    output, _ = pytest_process.communicate(timeout=180)
     assert all(gone(pid) for pid in family)
     assert pytest_process.returncode == 1, output
     assert "supervisor-lost" in reasons(project.report())
@@ -88,7 +88,7 @@ def test_supervisor_killed_at_any_instant_leaves_nothing(project: Project, seed:
     pid = supervisor_pid(project)
     time.sleep(random.Random(seed).uniform(0.0, 0.8))
     os.kill(pid, signal.SIGKILL)
-    pytest_process.communicate(timeout=90)
+    pytest_process.communicate(timeout=180)
     wait_until(lambda: all(gone(trainer) for trainer in project.launches))
     code, result = project.harness("verify", str(project.out_dir))
     assert code == 1
@@ -133,5 +133,5 @@ def test_out_dir_has_one_writer(project: Project) -> None:
 
     assert is_held(project.out_dir)
     first.send_signal(signal.SIGINT)
-    first.communicate(timeout=60)
+    first.communicate(timeout=180)
     assert not is_held(project.out_dir)

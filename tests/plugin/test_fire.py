@@ -49,7 +49,7 @@ def test_deleted_event_directory_is_told(project: Project) -> None:
     for path in (project.path / "events").iterdir():
         path.unlink()
     (project.path / "events").rmdir()
-    output, _ = pytest_process.communicate(timeout=60)
+    output, _ = pytest_process.communicate(timeout=180)
     report = project.report()
     assert "Traceback" not in output
     assert report["evidence"]["attempts"][0]["exit_code"] == 0
@@ -67,7 +67,7 @@ def test_stopped_trainer_is_stalled_and_not_killed(project: Project) -> None:
     wait_until(lambda: any(entry["event"] == "anomaly" and entry["type"] == "stalled" for entry in project.events()))
     assert not gone(trainer)
     os.kill(trainer, signal.SIGCONT)
-    output, _ = pytest_process.communicate(timeout=60)
+    output, _ = pytest_process.communicate(timeout=180)
     assert pytest_process.returncode == 0, output
     assert not [entry for entry in project.events() if entry["event"] == "signal-sent"]
 
@@ -78,6 +78,6 @@ def test_stopped_trainer_is_ended_by_the_run_timeout(project: Project) -> None:
                                    "--run-timeout", "5", "--stop-grace", "0.5")
     trainer = project.wait_for_steps(10)
     os.kill(trainer, signal.SIGSTOP)
-    pytest_process.communicate(timeout=60)
+    pytest_process.communicate(timeout=180)
     assert gone(trainer)
     assert project.report()["terminal_state"] == "TIMEOUT"
