@@ -184,8 +184,10 @@ class ArenoAdapter:
             return ()
         named = [(flag, "model", command.flag(flag) or "") for flag in CHECKPOINT_FLAGS]
         named.append(("--dataset-path", "dataset", command.flag("--dataset-path") or ""))
+        whole = all(command.flag(flag) is None for flag in LORA_FLAGS)
         return tuple(
-            RemoteAsset(flag=flag, kind=kind, repository=value) for flag, kind, value in named
+            RemoteAsset(flag=flag, kind=kind, repository=value, is_start=whole and flag == "--ckpt")
+            for flag, kind, value in named
             if _REPOSITORY.fullmatch(value) and not (spec.workdir / value).exists()
             and not (kind == "dataset" and Path(value).suffix.lower() in DATASET_SUFFIXES))
 

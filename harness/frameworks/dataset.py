@@ -41,6 +41,8 @@ class RemoteAsset:
     """model or dataset."""
     repository: str
     """OWNER/NAME."""
+    is_start: bool = False
+    """Whether training starts from its weights."""
 
 
 @runtime_checkable

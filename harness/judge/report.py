@@ -176,9 +176,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         },
         "environment": {key: environment.get(key) for key in (
             "host", "os", "python", "packages", "accelerators", "trainer_report", "trainer_check")},
-        "model": {"source": facts.start_weights if facts else None, "hub": None, "revision": None,
-                  "local_path": facts.start_weights if facts else None,
-                  "fingerprint": record.fact("model", "fingerprint")},
+        "model": _model(record, facts.start_weights if facts else None),
         "dataset": {key: record.fact("dataset", key) for key in (
             "source", "hub", "revision", "local_path", "fingerprint", "rows_seen", "rows_total")},
         "algorithm": {"name": facts.algorithm if facts else None, "kind": facts.algorithm_kind if facts else "other"},
@@ -202,6 +200,12 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
             "wall_added_s": _wall_added(record),
         },
     }
+
+
+def _model(record: RunRecord, start: str | None) -> dict[str, Any]:
+    """The weights that training starts from; where a run was refused before they were looked at, only their place."""
+    told = {key: record.fact("model", key) for key in ("source", "hub", "revision", "local_path", "fingerprint")}
+    return {**told, "source": told["source"] or start, "local_path": told["local_path"] or start}
 
 
 def _resolved(record: RunRecord, name: str) -> int | None:

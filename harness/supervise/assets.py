@@ -24,16 +24,18 @@ REFUSED = {
 
 def with_assets(
     understood: Understanding, spec: RunSpec, environ: Mapping[str, str], must_end: Callable[[], bool]
-) -> tuple[RunSpec, tuple[Finding, ...]]:
-    """The request with local paths for what only the cache holds, and findings about what cannot be had.
+) -> tuple[RunSpec, tuple[Finding, ...], HubAsset | None]:
+    """The request with local paths for what only the cache holds, findings about what cannot be had, and the model
+    that training starts from where it came from the hub.
 
     Models are fetched into the client's own cache, where the trainer finds them.
     """
     if understood.refused or not understood.assets:
-        return spec, ()
+        return spec, (), None
     child = {**environ, **dict(understood.command.env_assignments)}
     python = interpreter_path(understood.command, spec.workdir, child) or own_interpreter()
     findings: list[Finding] = []
+    start: HubAsset | None = None
     for asset in understood.assets:
         try:
             get = fetch if asset.kind == "model" else cached_if_unreachable
@@ -43,10 +45,11 @@ def with_assets(
             if asset.kind == "model" and error.code in REFUSED:
                 findings.append(_refused(REFUSED[error.code], f"{asset.flag} {asset.repository}: {error}"))
             continue
+        start = got if asset.is_start else start
         if got is not None and got.offline:
             spec, finding = _offline(spec, asset, got)
             findings.append(finding)
-    return spec, tuple(findings)
+    return spec, tuple(findings), start
 
 
 def _offline(spec: RunSpec, asset: RemoteAsset, got: HubAsset) -> tuple[RunSpec, Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def preflight(
     environ = dict(os.environ)
     try:
         understood = understand(spec, environ, write=True)
-        localised, about_assets = with_assets(understood, spec, environ, must_end)
+        localised, about_assets, start = with_assets(understood, spec, environ, must_end)
         if localised != spec:
             understood = understand(localised, environ, write=True)
     except CommandError as error:
@@ -88,6 +88,8 @@ def preflight(
         return None
     say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
     command, facts, findings = understood.command, understood.facts, (*understood.findings, *about_assets)
+    if start is not None and facts.start_weights is None and any(start.local_path.glob("*.safetensors")):
+        facts = replace(facts, start_weights=str(start.local_path))
     for finding in about_assets:
         if not finding.refuses:
             say(finding.message)
@@ -95,11 +97,13 @@ def preflight(
     overrides = [masked_override(item, redactor) for item in understood.overrides]
     for item in overrides:
         say(f"HP override: {item['key']}={item['value']} ({item['how']})")
+    if understood.capacity is not None:
+        say(f"Capacity: {understood.capacity.line()}")
     changes = dict(command.env_assignments)
     changes |= _child_changes(spec, {**environ, **changes})
     child = {**environ, **changes}
     told = partial(_journal_command, journal, spec, redactor, command=command, facts=facts, overrides=overrides,
-                   changes=changes)
+                   changes=changes, sizes=understood.capacity)
     told(findings=findings)
     journal.write("settings", **command_settings(command, spec, redactor))
     interpreter = interpreter_path(command, spec.workdir, child)
@@ -119,7 +123,7 @@ def preflight(
         findings += about_data
         for line in announced(facts_of_data):
             say(line)
-    journal.write("model", **model_facts(facts, redactor))
+    journal.write("model", **model_facts(facts, redactor, start))
     if earlier is not None and (about_retry := retry_findings(earlier, spec, facts, journal)):
         findings += about_retry
         told(findings=findings)

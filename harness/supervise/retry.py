@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.command.model import Finding
+from harness.data.hub import HubAsset
 from harness.data.source import fingerprint
 from harness.errors import RecordError
 from harness.frameworks.base import FrameworkFacts
@@ -22,13 +23,17 @@ MODEL_FULL_BYTES = 1 << 30
 """Larger weights are told apart by sizes and ends, so that no launch waits for a digest of all of them."""
 
 
-def model_facts(facts: FrameworkFacts, redactor: Redactor) -> dict[str, Any]:
-    """The journal's entry `model`: the weights that training starts from, where they lie here."""
-    place = facts.start_weights
+def model_facts(facts: FrameworkFacts, redactor: Redactor, had: HubAsset | None = None) -> dict[str, Any]:
+    """The journal's entry `model`: the weights that training starts from, where they lie here, and whose they are.
+
+    `had`: the hub's snapshot that the command names, None where it names a local one.
+    """
+    place = str(had.local_path) if had is not None else facts.start_weights
     if place is None:
         return {"source": None, "local_path": None, "fingerprint": None}
     shown = redactor.text(place)
-    return {"source": shown, "local_path": shown,
+    return {"source": redactor.text(had.repository) if had is not None else shown, "local_path": shown,
+            "hub": "modelscope" if had is not None else None, "revision": had.revision if had is not None else None,
             "fingerprint": fingerprint(Path(place), full_bytes=MODEL_FULL_BYTES)}
 
 

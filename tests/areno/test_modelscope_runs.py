@@ -89,4 +89,7 @@ def test_cached_assets_train_without_a_hub(hub: Hub, place: Path) -> None:
     report = judged("offline", place, nobody, "--ckpt acme/tiny --dataset-path acme/sums")
     assert report["decision"] == "GO", report["summary"]
     assert str(place / "cache") in report["evidence"]["dataset"]["local_path"]
+    model = report["evidence"]["model"]
+    assert (model["source"], model["hub"], bool(model["revision"])) == ("acme/tiny", "modelscope", True)
+    assert str(place / "cache") in model["local_path"] and model["fingerprint"].startswith("sha256:")
     assert "hub-offline" in [finding["title"] for finding in report["findings"]]
