@@ -101,6 +101,7 @@ OPTIONS = (
     Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
     Option(flag="--expect", kind=list, help='a reference band such as "train/loss@100<=2.4" or '
            '"median(tokens_per_s[50:])>=1200", or a TOML file of them (repeatable)'),
+    Option(flag="--policy", kind=str, help="a TOML file of thresholds, required gates, and waivers with an end"),
     Option(flag="--retry-of", kind=str, help="out-dir of the run that this one retries; only capacity may differ"),
     Option(flag="--approve", kind=list, help="--retry-of: a setting, or a part of the identity, that may differ "
            "(repeatable)"),
@@ -115,7 +116,7 @@ WITHOUT_LAUNCH = (*SOURCES, "accept_conditional")
 ATTACH_ONLY = ("idle_timeout", "ssh_config")
 WITHOUT_CONTROL = (
     *WITHOUT_LAUNCH, *ATTACH_ONLY, "out_dir", "run_id", "workdir", "framework", "max_steps", "metrics_dir",
-    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff", "expect",
+    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff", "expect", "policy",
 )
 """What has a meaning for a run that is watched and never touched."""
 
@@ -300,6 +301,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         allow_pickle=bool(values.get("allow_pickle")),
         backoff=not values.get("no_backoff"),
         fix=not values.get("no_fix"),
+        **_policy(values, here),
         **{name: value for name, value in optional.items() if value is not None},
     )
 
@@ -319,6 +321,20 @@ def _early_stop_metric(values: Mapping[str, Any]) -> str | None:
 
     resolve_mode(str(metric), values.get("early_stop_mode") or "auto")
     return str(metric)
+
+
+def _policy(values: Mapping[str, Any], here: Path) -> dict[str, Any]:
+    """What the policy file sets of a RunSpec."""
+    if values.get("policy") is None:
+        return {}
+    if not str(values["policy"]).strip():
+        raise ConfigError("--policy is empty: give a TOML file")
+    from harness.judge.gates import check_names
+    from harness.judge.policy import read_policy
+
+    policy = read_policy(_under(here, values["policy"]), check_names())
+    return {"policy_digest": policy.digest, "thresholds": policy.thresholds, "required_gates": policy.required,
+            "waivers": policy.waivers}
 
 
 def _expect(values: Mapping[str, Any], here: Path) -> tuple[Mapping[str, Any], ...]:

@@ -66,6 +66,12 @@ class RunSpec:
     """Out-dir of the run that this one retries."""
     approve: tuple[str, ...] = ()
     """Settings and parts of the identity that a person lets a retry change."""
+    policy_digest: str | None = None
+    """SHA-256 of the policy file."""
+    required_gates: tuple[str, ...] = ()
+    """Gates that the policy wants judged, also where this run has no need of them."""
+    waivers: tuple[Mapping[str, Any], ...] = ()
+    """{code, check, reason, until, decision} of the policy, see judge.policy."""
     thresholds: tuple[tuple[str, float], ...] = ()
     """(name, limit) of judge.thresholds that differ from their defaults."""
     loss_tag: str | None = None
@@ -112,7 +118,7 @@ class RunSpec:
         for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples", "retry_of"):
             if values.get(key) is not None:
                 values[key] = Path(values[key])
-        for key in ("hp", "hp_flags", "stop_on", "approve", "expect"):
+        for key in ("hp", "hp_flags", "stop_on", "approve", "expect", "required_gates", "waivers"):
             values[key] = tuple(values.get(key) or ())
         values["built_from"] = tuple((str(name), str(value)) for name, value in values.get("built_from") or ())
         values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())

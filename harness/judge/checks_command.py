@@ -7,6 +7,7 @@ from dataclasses import replace
 from harness.judge.asserted import is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
+from harness.judge.policy import expired, told
 from harness.record.reasons import Reason
 
 
@@ -52,3 +53,16 @@ def _reason(code: object) -> Reason:
         return Reason(str(code))
     except ValueError:
         return Reason.COMMAND_REFUSED
+
+
+def check_policy(seen: Observation) -> Check:
+    """No waiver of the policy has passed its end."""
+    name, spec = "policy", seen.record.spec
+    if spec.policy_digest is None:
+        return not_applicable(name, "no policy was given (--policy)")
+    moment = seen.record.entries[0]["time"] if seen.record.entries else 0.0
+    over = expired(spec.waivers, moment)
+    if over:
+        return failed(name, Reason.WAIVER_EXPIRED, "waivers whose end has not come", f"{len(over)} expired",
+                      "; ".join(map(told, over)))
+    return passed(name, "waivers whose end has not come", "; ".join(map(told, spec.waivers)) or "no waiver")

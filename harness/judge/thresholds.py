@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.judge.observe import Observation
+from harness.record.attempts import MAX_RESTARTS
 
 THRESHOLDS: dict[str, tuple[float, str]] = {
     "sample_undecodable": (0.1, "share of characters of a sample that are no text; more is byte soup"),
@@ -12,6 +13,7 @@ THRESHOLDS: dict[str, tuple[float, str]] = {
     "ln_2": (1e-6, "a preference loss nearer to ln 2 has not moved"),
     "sample_cap_tokens": (256, "a cap on completions below this is short, and clips healthy samples"),
     "resume_rtol": (1e-4, "relative difference of a resumed series from the uninterrupted one; more is a divergence"),
+    "restarts": (MAX_RESTARTS, "launches after the first one that infrastructure may cost; more are not made"),
     "retry_rtol": (0.05, "relative difference of a retry's loss from the run before it at the same step"),
     "retry_atol": (1e-3, "absolute difference that is added to it"),
 }

@@ -36,6 +36,8 @@ def judge(
     state, stopped_by = terminal_state(seen)
     reasons = tuple(_reasons(judged))
     decision = _decision(judged)
+    if decision is Decision.GO and state not in (TerminalState.SUCCEEDED, TerminalState.EARLY_STOPPED):
+        decision = Decision.CONDITIONAL
     return Verdict(
         decision=decision, outcome=_outcome(decision, reasons), confidence=_confidence(seen, decision),
         terminal_state=state, stopped_by=stopped_by, gates=judged, reasons=reasons,
@@ -69,7 +71,8 @@ def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
 def _decision(gates: tuple[Gate, ...]) -> Decision:
     """GO needs every required gate PASS; an unproven gate alone is CONDITIONAL; the rest is NO-GO.
 
-    A terminal state other than SUCCEEDED or EARLY_STOPPED always fails real_step's check `exit`.
+    A terminal state other than SUCCEEDED or EARLY_STOPPED always fails real_step's check `exit`. A waived check counts
+    as its waiver leaves it.
     """
     required = [gate for gate in gates if gate.required]
     real_step = next((gate for gate in gates if gate.name == "real_step"), None)
@@ -84,7 +87,7 @@ def _reasons(gates: tuple[Gate, ...]) -> list[ReasonGiven]:
     """One for each check that is not passed, failures first."""
     given = [
         ReasonGiven(code=check.reason, kind=reason_kind(check.reason, check.status), gate=gate.name,
-                    check=check.name, remedy=check.remedy)
+                    check=check.name, remedy=check.waiver.text if check.waiver else check.remedy)
         for gate in gates for check in gate.checks
         if check.reason is not None and check.status in (CheckStatus.FAILED, CheckStatus.UNPROVEN)
     ]

@@ -111,6 +111,8 @@ class Reason(str, Enum):
     RELOAD_NOT_ATTEMPTED = "reload-not-attempted"
     FORWARD_NOT_FINITE = "forward-not-finite"
     EVAL_LOSS_DISAGREES = "eval-loss-disagrees"
+    WAIVER_EXPIRED = "waiver-expired"
+    REQUIRED_GATE_MISSED = "required-gate-missed"
     EXPECT_METRIC_MISSING = "expect-metric-missing"
     EXPECT_NOT_FINITE = "expect-not-finite"
     EXPECT_TOO_FEW_POINTS = "expect-too-few-points"
@@ -376,6 +378,11 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.EVAL_LOSS_DISAGREES: _reason(
         _B, "the reloaded model's evaluation loss is not the one that was logged",
         "check that the weights were saved after the step that they are named for"),
+    Reason.WAIVER_EXPIRED: _reason(
+        _B, "a waiver of the policy has passed its end", "take it out of the policy, or give it a new end and reason"),
+    Reason.REQUIRED_GATE_MISSED: _reason(
+        _U, "the policy requires a gate that this run gives nothing to",
+        "give the run what the gate needs (see its rationale), or take the gate out of the policy"),
     Reason.EXPECT_METRIC_MISSING: _reason(
         _B, "what --expect names was not logged, or not at that step",
         "see `python -m harness metrics OUT_DIR` for the names and steps that there are"),

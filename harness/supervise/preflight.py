@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,8 @@ from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.capacity import Capacity
 from harness.frameworks.recorded import command_settings
 from harness.frameworks.registry import read_reports
+from harness.judge.policy import expired
+from harness.judge.policy import told as told_waiver
 from harness.probe import ENV_DIR, site_dir
 from harness.record import outdir
 from harness.record.files import write_text
@@ -75,6 +78,10 @@ def preflight(
     `must_end`: whether who asked wants nothing any more; children that fetch or load are stopped then.
     `earlier`: the run that this one retries.
     """
+    if over := expired(spec.waivers, time.time()):
+        _journal_command(journal, spec, redactor)
+        say(f"Not launched: waivers of the policy have passed their end: {'; '.join(map(told_waiver, over))}")
+        return None
     environ = dict(os.environ)
     try:
         understood = understand(spec, environ, write=True)

@@ -43,7 +43,8 @@ def decide(ended: Exit, run: Run, number: int) -> Decision | None:
     cause = Cause(name=told.name, line=run.plan.redactor.text(told.line))
     if not run.plan.spec.fix:
         return Decision(restart=False, cause=cause, why_not="--no-fix")
-    if number > MAX_RESTARTS:
-        return Decision(restart=False, cause=cause, why_not=f"{MAX_RESTARTS} restarts were made already")
+    allowed = int(dict(run.plan.spec.thresholds).get("restarts", MAX_RESTARTS))
+    if number > allowed:
+        return Decision(restart=False, cause=cause, why_not=f"{allowed} restarts were made already")
     return Decision(restart=True, cause=cause)
 

@@ -15,6 +15,11 @@ def test_command(require: RequireCheck, training_command: Gate) -> None:
     require(training_command, "command")
 
 
+def test_policy(require: RequireCheck, training_command: Gate) -> None:
+    """No waiver of the policy has passed its end."""
+    require(training_command, "policy")
+
+
 def test_framework(require: RequireCheck, training_command: Gate) -> None:
     """It is stated which framework trains and what told it."""
     require(training_command, "framework")

@@ -132,3 +132,12 @@ def test_pointless_retry_is_refused(failed: Path, reason: str, outcome: str, ref
     assert [finding.code for finding in plan.findings] == (["retry-pointless"] if refused else [])
     changed = plan_retry(earlier, {**(earlier.settings or {}), "num_workers": "0"}, earlier.identity, facts, ())
     assert not changed.findings
+
+
+def test_expired_waiver_launches_nothing(failed: Path) -> None:
+    """The policy is stale, and says so before anything is trained."""
+    launches = (failed / "launches").read_text()
+    report = run(failed, out="stale", policy_digest="0" * 64, waivers=({
+        "code": "exit-code", "check": None, "reason": "x", "until": "2020-01-01", "decision": "CONDITIONAL"},))
+    assert "waiver-expired" in codes(report) and report["decision"] == "NO-GO"
+    assert (failed / "launches").read_text() == launches
