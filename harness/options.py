@@ -228,7 +228,12 @@ def resolve(
         raise ConfigError(f"{names}: give exactly one of them")
     accept = bool(values.get("accept_conditional"))
     if given == ["run"]:
+        from harness.record import outdir
+
         run_dir = _directory(values["run"], invocation_dir, "--run")
+        if not ((run_dir / outdir.RUN_SPEC).exists() or outdir.is_held(run_dir)):
+            raise ConfigError(f"--run {values['run']}: holds no run of this harness (no {outdir.RUN_SPEC}); "
+                              "give the --out-dir of a run, or judge logs with `python -m harness judge --log FILE`")
         return Request(spec=None, run_dir=run_dir, accept_conditional=accept)
     if given == ["train_cmd"] and not str(values["train_cmd"]).strip():
         raise ConfigError('--train-cmd is empty: give the command that trains, such as --train-cmd "python train.py"')

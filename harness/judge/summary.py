@@ -7,7 +7,8 @@ from typing import Any
 
 from harness.watch.early_stopping import find_metric, is_evaluation
 
-HEADING = "Training Complete"
+HEADING, NOT_STARTED = "Training Complete", "Training Not Started"
+"""Over a run that came to its end, whatever that was, and over one that was refused or could not be launched."""
 
 
 def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any] | None = None) -> str:
@@ -17,11 +18,13 @@ def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any
     """
     evidence = report["evidence"]
     stopping = report["early_stopping"]
+    heading = HEADING if evidence["attempts"] else NOT_STARTED
+    capped = evidence["command"]["stopped_by"] == "cap"
     lines = [
-        HEADING,
-        "=" * len(HEADING),
+        heading,
+        "=" * len(heading),
         f"Command: {report['train_cmd']}",
-        f"Terminal state: {report['terminal_state']}",
+        f"Terminal state: {report['terminal_state']}" + (" (stopped at the cap by the harness)" if capped else ""),
         f"Steps completed: {_count(report['total_steps'])}/{_count(evidence['requested'].get('target_steps'))}",
         f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('target_epochs'))}",
         f"Training duration: {clock(report['training_duration_seconds'])}",
@@ -43,12 +46,15 @@ def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any
 def _reasons(report: dict[str, Any]) -> list[str]:
     checks = {(gate["name"], check["name"]): check
               for gate in report["evidence"]["gates"] for check in gate["checks"]}
-    lines = []
+    grouped: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for reason in report["evidence"]["reasons"]:
-        check = checks.get((reason["gate"], reason["check"]), {})
-        detail = "; ".join(part for part in (check.get("observed"), check.get("why")) if part)
-        lines += [f"- {reason['code']} ({reason['kind']}, {reason['gate']}.{reason['check']}): {detail}",
-                  f"  Remedy: {reason['remedy']}"]
+        grouped.setdefault((reason["code"], reason["kind"], reason["remedy"]), []).append(reason)
+    lines = []
+    for (code, kind, remedy), given in grouped.items():
+        places = ", ".join(f"{reason['gate']}.{reason['check']}" for reason in given)
+        seen = (checks.get((reason["gate"], reason["check"]), {}) for reason in given)
+        details = ["; ".join(part for part in (check.get("observed"), check.get("why")) if part) for check in seen]
+        lines += [f"- {code} ({kind}, {places}): {' | '.join(dict.fromkeys(details))}", f"  Remedy: {remedy}"]
     return lines or ["- no reason was recorded"]
 
 

@@ -36,3 +36,31 @@ def test_summary_of_a_run(name: str, tmp_path: Path, snapshot: SnapshotAssertion
 def test_clock_does_not_wrap_at_a_day() -> None:
     """A week-long run has 168 hours."""
     assert clock(7 * 86400 + 61) == "168:01:01"
+
+
+@pytest.mark.parametrize("event", ["attempt-started", "none"])
+def test_heading_of_a_run_that_never_began(event: str, tmp_path: Path) -> None:
+    """What was refused before its launch has not trained."""
+    out_dir = RUNS["go"].write(tmp_path)
+    report = build_report(out_dir)
+    if event == "none":
+        report["evidence"]["attempts"] = []
+    heading = render_summary(report, out_dir).splitlines()[0]
+    assert heading == ("Training Complete" if event == "attempt-started" else "Training Not Started")
+
+
+def test_cap_that_ended_the_run_is_named(tmp_path: Path) -> None:
+    """And only one that did."""
+    report = build_report(RUNS["go"].write(tmp_path))
+    assert "cap" not in render_summary(report, Path("out"))
+    report["evidence"]["command"]["stopped_by"] = "cap"
+    assert "Terminal state: SUCCEEDED (stopped at the cap by the harness)" in render_summary(report, Path("out"))
+
+
+def test_one_reason_of_two_checks_stands_once(tmp_path: Path) -> None:
+    """With both checks, what each saw, and one remedy."""
+    report = build_report(RunDir(loss=(), grad_norm=(), lr=()).write(tmp_path))
+    found = [reason for reason in report["evidence"]["reasons"] if reason["code"] == "no-metric-points"]
+    text = render_summary(report, tmp_path)
+    assert len(found) == 2 and text.count("- no-metric-points (") == 1 == text.count(found[0]["remedy"])
+    assert "real_step.fresh, real_step.minimum_evidence" in text
