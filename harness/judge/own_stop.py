@@ -33,3 +33,11 @@ def trainer_stop(seen: Observation) -> TrainerStop | None:
         return None
     return TrainerStop(trace=str(found.get("line")), step=None, metric=found.get("metric"),
                        patience=found.get("patience"))
+
+
+def printed_stop(seen: Observation) -> str:
+    """What a run that ended by itself with exit code 0 printed of an early stop in its own words, "" for nothing."""
+    ended, found = seen.record.last_end(), seen.record.last("trainer-stop") or {}
+    if ended is None or ended.get("exit_code") != 0 or was_stopped(seen) is not None:
+        return ""
+    return str(found.get("line")) if found.get("framework") == "printed" else ""

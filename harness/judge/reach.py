@@ -9,7 +9,7 @@ from __future__ import annotations
 from harness.judge.epochs import epoch_rows, epochs_completed, target_epoch
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
-from harness.judge.own_stop import trainer_stop
+from harness.judge.own_stop import printed_stop, trainer_stop
 from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus
 
@@ -105,6 +105,8 @@ def _saved(seen: Observation) -> int | None:
 def check_target_step(seen: Observation) -> Check:
     """The target was reached, or the trainer's own early stopping ended the run before it."""
     check, stop = _reached(seen), trainer_stop(seen)
+    if stop is None and check.status is CheckStatus.FAILED and (line := printed_stop(seen)):
+        return unproven(check.name, Reason.EARLY_STOP_PRINTED, check.expected, check.observed, f"it printed: {line}")
     if stop is None or check.status is CheckStatus.PASSED:
         return check
     return passed(check.name, "the step of the trainer's own early stopping", steps_text(seen), stop.trace)

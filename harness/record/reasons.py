@@ -56,6 +56,7 @@ class Reason(str, Enum):
     TARGET_UNKNOWN = "target-unknown"
     TARGET_NOT_REACHED = "target-not-reached"
     TARGET_UNPROVEN = "target-unproven"
+    EARLY_STOP_PRINTED = "early-stop-printed"
     NO_UPDATE_EXECUTED = "no-update-executed"
     UPDATES_UNPROVEN = "updates-unproven"
     NO_EFFECTIVE_UPDATE = "no-effective-update"
@@ -226,6 +227,10 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.TARGET_UNPROVEN: _reason(
         _U, "the last step lies inside one logging interval of the target and no counter tells it",
         "log the last step, save a final checkpoint (--checkpoint-dir), or leave the probe on"),
+    Reason.EARLY_STOP_PRINTED: _reason(
+        _U, "the run ended before its target, and it printed that it stopped early, which nothing else shows",
+        "let the harness stop it (--early-stop-metric M with the program's own stop off), or accept it with "
+        "--accept-conditional"),
     Reason.NO_UPDATE_EXECUTED: _reason(
         _B, "no optimizer step was applied",
         "check that the loop reaches optimizer.step(): data, warm-up, skip conditions"),

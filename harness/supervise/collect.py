@@ -33,6 +33,7 @@ from harness.supervise.log import LogWriter
 from harness.supervise.output import read_output
 from harness.supervise.preflight import Plan
 from harness.supervise.samples import sample_facts
+from harness.supervise.stop_trace import printed_stop
 from harness.watch.ending import Ending, ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import Peaks, UsageMeter
@@ -269,8 +270,9 @@ class Collection:
 
     def _end_log(self, **told: Any) -> None:
         self.log.close()
-        if self.log.stop_trace.found is not None:
-            self.journal.write("trainer-stop", **self.log.stop_trace.found)
+        stop = self.log.stop_trace.found or printed_stop(self.log.tail())
+        if stop is not None:
+            self.journal.write("trainer-stop", **{**stop, "line": self.plan.redactor.text(stop["line"])})
         exception, is_last = self.log.last_exception()
         self.journal.write("log-end", exception=self.plan.redactor.text(exception or "") or None, is_last=is_last,
                            bytes=self.log.received, lost_bytes=self.log.lost, **told)

@@ -12,6 +12,13 @@ from typing import Any
 LINE_BYTES = 512
 """No such line is longer; so much is kept from one piece of output to the next."""
 _SIGNS = (b"Signaling Trainer to stop", b": early stopping")
+PRINTED = "printed"
+"""The `framework` of a line in a program's own words, which proves nothing."""
+TAIL_LINES = 20
+_OWN_WORDS = re.compile(
+    rb"(?i)\bearly[- ]stopp(?:ing|ed)(?:[!.]?\s*$"
+    rb"|[!.:,]?\s+(?:training\s+)?(?:triggered|activated|at|after|on|because|since"
+    rb"|no|val|validation|eval|loss)\b)|\bstopp(?:ing|ed)(?: training)? early\b")
 _LINES = (
     ("lightning", re.compile(
         rb"Monitored metric (?P<metric>\S{1,200}) did not improve in the last (?P<patience>\d{1,9}) records\."
@@ -20,6 +27,15 @@ _LINES = (
         rb"Stopping threshold reached: (?P<metric>\S{1,200}) = [^\n]{0,200}Signaling Trainer to stop")),
     ("keras", re.compile(rb"(?:^|[\n\r\x08])(?:\x1b\[[0-9;]*m)?Epoch \d{1,9}: early stopping(?=[\r\n])")),
 )
+
+
+def printed_stop(tail: bytes) -> dict[str, Any] | None:
+    """Among the last lines of a log the one in which a program says in its own words that it stopped early."""
+    for line in reversed(re.split(rb"[\r\n]+", tail.rstrip())[-TAIL_LINES:]):
+        if len(line) <= LINE_BYTES and _OWN_WORDS.search(line):
+            return {"framework": PRINTED, "line": line.strip().decode("utf-8", "replace"), "metric": None,
+                    "patience": None}
+    return None
 
 
 class StopTrace:

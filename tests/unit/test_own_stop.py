@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness.frameworks.base import FrameworkFacts
 from harness.judge.report import build_report
 from harness.metrics.trainer_state import State, read_state
-from harness.supervise.stop_trace import StopTrace
+from harness.supervise.stop_trace import StopTrace, printed_stop
 from tests.unit.run_dirs import RunDir
 
 LIGHTNING = ("Monitored metric val_loss did not improve in the last 3 records. Best score: 0.481. "
@@ -142,3 +142,31 @@ def test_run_that_reached_its_target_was_not_stopped_early(tmp_path: Path) -> No
     run = replace(RunDir(), facts=facts)
     report = report_with(tmp_path, run, **KERAS)
     assert (report["decision"], report["terminal_state"]) == ("GO", "SUCCEEDED")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("step 29\nEarly stopping at step 30: val loss did not improve\n", True),
+        ("INFO | Early stopping triggered after 12 epochs\nsaved model\n", True),
+        ("early stopping!", True), ("Early stopping.\n", True), ("Stopping early, no improvement\n", True),
+        ("Training stopped early (patience 5)\n", True),
+        ("EarlyStopping counter: 3 out of 7\n", False), ("early_stopping=True patience=5\n", False),
+        ("Early stopping: disabled\n", False), ("early stopping patience 5\n", False), ("", False),
+        ("Early stopping triggered\n" + "step\n" * 30, False),
+    ],
+)
+def test_early_stop_in_a_programs_own_words(text: str, found: bool) -> None:
+    """A line among the last ones that says that it happened; settings and counters are none."""
+    assert (printed_stop(text.encode()) is not None) is found
+
+
+def test_printed_early_stop_is_neither_go_nor_broken(tmp_path: Path) -> None:
+    """Words prove nothing, and a program's own early stopping is no fault; of a reached target it says nothing."""
+    printed = {"framework": "printed", "line": "Early stopping at step 4", "metric": None, "patience": None}
+    report = report_with(tmp_path / "a", SHORT, **printed)
+    assert report["decision"] == "CONDITIONAL" and "early-stop-printed" in report["summary"], report["summary"]
+    assert report_with(tmp_path / "b", SHORT)["decision"] == "NO-GO"
+    assert report_with(tmp_path / "c", RunDir(), **printed)["decision"] == "GO"
+    failed = report_with(tmp_path / "d", replace(SHORT, exit_code=1), **printed)
+    assert (failed["decision"], "target-not-reached" in failed["summary"]) == ("NO-GO", True)
