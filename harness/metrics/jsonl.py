@@ -33,6 +33,8 @@ _EVALUATION = re.compile(r"(^|[/_.-])(eval|evaluation|val|valid|validation|test|
 _DENSE_FROM = 2
 """A tag with fewer numbers in a row may be one that is measured now and then, and null in between."""
 
+_NUMBER_TEXT = re.compile(r"\s*[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?\s*")
+"""A number between quotes: some programs log their values as formatted text."""
 _BARE_NONFINITE = re.compile(rb"(?<=[:,\[\s])(-?(?:nan|inf|infinity))(?=\s*[,}\]])", re.I)
 """What a program that formats its rows by hand writes for NaN and infinities: Python's own spelling."""
 _AS_JSON = {b"nan": b"NaN", b"-nan": b"NaN", b"inf": b"Infinity", b"infinity": b"Infinity", b"-inf": b"-Infinity",
@@ -153,7 +155,7 @@ def row_metrics(
 ) -> tuple[int, float, dict[str, float]] | None:
     """(step, wall time or 0.0, {tag: value}) of a line; None where it has no step.
 
-    A nested mapping's keys are joined with "/". Booleans, lists and text other than nan and inf are no metrics.
+    A nested mapping's keys are joined with "/". Booleans, lists and text that is no number are no metrics.
     Some encoders write NaN as null: under the only loss, or a tag that has numbers in each row (`numeric`), null is
     NaN, unless it is an evaluation's tag or row, where it says that nothing was measured. A time without a zone is no
     clock: it may be local or UTC.
@@ -234,6 +236,8 @@ def _loaded(line: bytes) -> dict[str, Any] | None:
 
 
 def _step(value: Any) -> int | None:
+    if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value):
+        value = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, float) and not value.is_integer():
@@ -249,7 +253,9 @@ def _number(value: Any) -> float | None:
             return float(value)
         except OverflowError:
             return math.inf if value > 0 else -math.inf
-    return _WORDS.get(value.strip().lower().removeprefix("+")) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    return float(value) if _NUMBER_TEXT.fullmatch(value) else _WORDS.get(value.strip().lower().removeprefix("+"))
 
 
 def _wall_time(value: Any) -> float | None:
