@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from harness.errors import ConfigError
+from harness.launch.processes import descendants
 
 MAX_NAMED = 10
 _WRITES = os.O_WRONLY | os.O_RDWR
@@ -42,9 +43,7 @@ class Living:
         """It and its living descendants."""
         if not self.is_alive():
             return set()
-        with contextlib.suppress(psutil.Error):
-            return {self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))}
-        return {self.pid}
+        return {self.pid, *descendants(self.pid)}
 
     def logs(self) -> list[Path]:
         """The regular files that its output goes to, stdout first."""

@@ -183,10 +183,9 @@ class _Watch:
 
     def _too_large(self) -> tuple[str, str] | None:
         used = 0
-        with contextlib.suppress(psutil.Error):
-            for process in (psutil.Process(self.process.pid), *descendants(self.process.pid)):
-                with contextlib.suppress(psutil.Error):
-                    used += process.memory_info().rss
+        for pid in (self.process.pid, *descendants(self.process.pid)):
+            with contextlib.suppress(psutil.Error):
+                used += psutil.Process(pid).memory_info().rss
         self.peak = max(self.peak, used)
         if used <= self.limits.rss_bytes:
             return None

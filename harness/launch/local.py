@@ -125,7 +125,7 @@ class LocalLauncher:
 
     def family(self) -> set[int]:
         """Living descendants, which is every process of the run while this process adopts orphans."""
-        return {process.pid for process in processes.descendants(os.getpid())} - self.exclude
+        return processes.descendants(os.getpid()) - self.exclude
 
     def leave_out(self, pid: int) -> None:
         """A helper process of the supervisor that is no part of the job."""

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -39,6 +40,20 @@ _BARE_NONFINITE = re.compile(rb"(?<=[:,\[\s])(-?(?:nan|inf|infinity))(?=\s*[,}\]
 """What a program that formats its rows by hand writes for NaN and infinities: Python's own spelling."""
 _AS_JSON = {b"nan": b"NaN", b"-nan": b"NaN", b"inf": b"Infinity", b"infinity": b"Infinity", b"-inf": b"-Infinity",
             b"-infinity": b"-Infinity"}
+_NUMBERS = frozenset({int, float})
+MAX_SHAPES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """Rows of the same keys in the same order, all of them numbers."""
+
+    step: int
+    """Place of the step among the keys."""
+    wall: int | None
+    places: tuple[int, ...]
+    """Of the metrics."""
+    tags: tuple[str, ...]
 
 
 class JsonlReader(TailedFile):
@@ -58,6 +73,7 @@ class JsonlReader(TailedFile):
         self._has_step = False
         """Whether a row of the file has a step, so that an epoch is none."""
         self._has_epoch_rows = False
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
         self._discarding = False
         self._fresh_start = first_offset == 0
 
@@ -69,8 +85,8 @@ class JsonlReader(TailedFile):
     def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
         if not self._fresh_start:
             self._begin_at_line(file)
-        rest = b""
-        while block := file.read(CHUNK_BYTES):
+        rest, block = b"", b""
+        while (final or len(block) in (0, CHUNK_BYTES)) and (block := file.read(CHUNK_BYTES)):
             data = rest + block
             end = data.rfind(b"\n") + 1
             if end:
@@ -108,6 +124,8 @@ class JsonlReader(TailedFile):
 
     def _row(self, line: bytes, position: int, columns: EventColumns) -> None:
         row = _parse(line)
+        if row is not None and self._is_known(row, columns):
+            return
         if row is None:
             self._report_once("not-parsable", position, f"no JSON object: {line[:80]!r}")
             return
@@ -121,6 +139,7 @@ class JsonlReader(TailedFile):
         if found is None:
             return
         step, wall, metrics = found
+        self._learn(row, step, wall, metrics)
         for tag, item in _items(row) if has_null else ():
             if item is None and tag not in metrics:
                 self._in_a_row.pop(tag, None)
@@ -141,6 +160,48 @@ class JsonlReader(TailedFile):
             columns.step.append(step)
             columns.value.append(value)
             columns.wall_time.append(wall)
+
+    def _is_known(self, row: dict[str, Any], columns: EventColumns) -> bool:
+        """Take a row of numbers whose keys were met before; False where it has to be looked at."""
+        shape = self._shapes.get(tuple(row))
+        if shape is None:
+            return False
+        values = list(row.values())
+        if not _NUMBERS.issuperset(map(type, values)):
+            return False
+        step, wall = values[shape.step], 0.0 if shape.wall is None else values[shape.wall]
+        if type(step) is not int or not -_INT64 <= step < _INT64:
+            return False
+        if shape.wall is not None and not _EPOCH_FROM <= wall < _MILLISECONDS_FROM:
+            return False
+        try:
+            numbers = [float(values[place]) for place in shape.places]
+        except OverflowError:
+            return False
+        indices, counts = [], self._in_a_row
+        for tag in shape.tags:
+            counts[tag] = counts.get(tag, 0) + 1
+            indices.append(self._tag_index[tag])
+        columns.tag.extend(indices)
+        columns.step.extend([step] * len(numbers))
+        columns.value.extend(numbers)
+        columns.wall_time.extend([float(wall)] * len(numbers))
+        return True
+
+    def _learn(self, row: dict[str, Any], step: int, wall: float, metrics: dict[str, float]) -> None:
+        """Remember the keys of a row of numbers, where each of them is a metric, its step or its only time."""
+        keys = tuple(row)
+        times = [key for key in keys if key in TIME_KEYS]
+        steps = [key for key in STEP_KEYS if key in row]
+        rest = tuple(key for key in keys if key not in steps and not (wall and key in times))
+        if len(self._shapes) >= MAX_SHAPES or not steps or len(times) > 1 or tuple(metrics) != rest:
+            return
+        if not _NUMBERS.issuperset(map(type, row.values())) or row[steps[0]] != step:
+            return
+        if (times and not wall) or len(self._tag_index) + len(rest) > MAX_TAGS:
+            return
+        self._shapes[keys] = _Shape(step=keys.index(steps[0]), wall=keys.index(times[0]) if times else None,
+                                    places=tuple(map(keys.index, rest)), tags=rest)
 
     def _oversized(self, position: int | None = None) -> None:
         self._report_once(

@@ -25,7 +25,7 @@ CLOCK_SLACK_S = 2.0
 _NAME = re.compile(r"tfevents\.(?P<time>\d+)\.(?P<host>.+?)(?:\.(?P<pid>\d+)\.(?P<number>\d+))?(?:\.v2)?$")
 _COST_FACTOR = 200
 """A scan that took t seconds is not repeated within so many times t, so that scanning costs at most 0.5% of a core."""
-_OBSERVE_COST_FACTOR = 50
+_OBSERVE_COST_FACTOR = 200
 _OBSERVE_GAP_S = 0.1
 
 

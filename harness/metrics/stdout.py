@@ -77,8 +77,8 @@ class StdoutReader(TailedFile):
     def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
         if self.first_offset and self.offset == self.first_offset:
             self._discarding = self._begins_within_a_line(file)
-        rest, left = b"", self._bytes_per_poll
-        while block := file.read(CHUNK_BYTES):
+        rest, block, left = b"", b"", self._bytes_per_poll
+        while (final or len(block) in (0, CHUNK_BYTES)) and (block := file.read(CHUNK_BYTES)):
             if left is not None and not final and (left := left - len(block)) < 0:
                 self._tried = -1
                 return

@@ -28,13 +28,14 @@ from harness.record.redaction import Redactor
 from harness.record.vocabulary import TargetType
 from harness.spec import RunSpec
 from harness.supervise.asserted import copy_log, journal_command, plan_of, write_spec
-from harness.supervise.collect import Collection
+from harness.supervise.collect import OUTPUT_BURST_BYTES, Collection
 from harness.supervise.preflight import Plan, redactor_for
 from harness.watch.ending import Ending, ending_of, tracked_ending
 from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
 
-POLL_S = 0.3
+POLL_S = 0.6
+"""Seconds between two looks at a job that others started, also at one that prints without a pause."""
 SETTLE_S = 5.0
 """A log that says how the run ended is believed when nothing was added to it for so long."""
 WRITER_LOOK_S = 10.0
@@ -187,7 +188,7 @@ class AttachedSupervisor:
                 return
             if not current and time.time() - self._wrote_at >= self.spec.idle_timeout_s:
                 self.ask_stop("connection-lost")
-            if not taken:
+            if taken < (1 if self.once else OUTPUT_BURST_BYTES):
                 self._wait()
 
     def _note(self, job: AttachedJob) -> None:

@@ -15,7 +15,8 @@ PACKAGE = ROOT / "harness"
 LAYERS = (
     ("errors", "spec"),
     ("record",),
-    ("command", "launch", "attach", "probe", "environment"),
+    ("command", "launch", "probe", "environment"),
+    ("attach",),
     ("metrics",),
     ("frameworks",),
     ("watch",),

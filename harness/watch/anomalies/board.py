@@ -116,16 +116,28 @@ class Board:
             elif point.role in LOSSES:
                 self._nonfinite.note_loss(point)
             if told:
-                self._remember(point)
-                found += self._divergence.observe(point)
-                found += self._gradient.observe(point)
-                found += self._throughput.observe(point)
+                found += self._told(point)
             if found:
                 changes += self._settle(found, point)
         if newest is not None:
             self.last_step = newest
             changes += self._settle(self.stall.progress(newest, now))
         return changes
+
+    def _told(self, point: Point) -> list[Finding]:
+        """A point whose role is known, to the detectors that watch such."""
+        role, value = point.role, (point.step, point.value)
+        if role is Role.LR:
+            self._last["lr"].append(value)
+        elif role is Role.GRAD_NORM:
+            self._last["grad_norm"].append(value)
+            return self._gradient.observe(point)
+        elif role is Role.LOSS or role is Role.POLICY_LOSS:
+            self._last["loss"].append(value)
+            return self._divergence.observe(point) + self._throughput.observe(point)
+        elif role is Role.RATE:
+            return self._throughput.observe(point)
+        return []
 
     def rename(self, old: str, new: str) -> None:
         """A series goes on under another name: another source tells it better."""
@@ -167,11 +179,6 @@ class Board:
         return self._settle(self.stall.moved(self._clock()))
 
     # -- what it keeps
-
-    def _remember(self, point: Point) -> None:
-        role = "loss" if point.role is Role.POLICY_LOSS else point.role.value
-        if role in self._last:
-            self._last[role].append((point.step, point.value))
 
     def _went_on(self, point: Point) -> list[Change]:
         """An error in the output is over when steps are made after it; a printed NaN when the loss is finite again."""

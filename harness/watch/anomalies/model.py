@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
@@ -76,12 +77,17 @@ class Window:
 
     def __init__(self, size: int) -> None:
         self.values: deque[float] = deque(maxlen=size)
-        self._median: float | None = None
+        self._sorted: list[float] | None = None
+        """The same in order, from the first time on that their median was asked for."""
 
     def add(self, value: float) -> None:
         """Take in a finite number."""
+        order = self._sorted
+        if order is not None:
+            if len(self.values) == self.values.maxlen:
+                del order[bisect_left(order, self.values[0])]
+            insort(order, value)
         self.values.append(value)
-        self._median = None
 
     @property
     def is_full(self) -> bool:
@@ -94,8 +100,8 @@ class Window:
     @property
     def median(self) -> float:
         """Upper median; ValueError where nothing was taken in."""
-        if self._median is None:
-            if not self.values:
-                raise ValueError("an empty window has no median")
-            self._median = sorted(self.values)[len(self.values) // 2]
-        return self._median
+        if not self.values:
+            raise ValueError("an empty window has no median")
+        if self._sorted is None:
+            self._sorted = sorted(self.values)
+        return self._sorted[len(self._sorted) // 2]
