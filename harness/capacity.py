@@ -72,4 +72,6 @@ def proposals(sizes: Capacity) -> list[str]:
         found.append(f"score_micro_bs={max(1, sizes.score_micro_bs // 2)} (from {sizes.score_micro_bs})")
     if sizes.rollout and not sizes.drop_rollout_state:
         found.append("drop_rollout_state=true (frees the rollout's cache before training; changes no samples)")
+    if sizes.tunes:
+        found.append("tune_params=true (the trainer looks for sizes that fit before it trains)")
     return found

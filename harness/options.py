@@ -275,6 +275,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
     return RunSpec(
         train_cmd=train_cmd,
         built_from=tuple(built_from.items()),
+        smoke=str(values.get("smoke") or ""),
         attach=values.get("attach"),
         ssh_config=_under(here, values["ssh_config"]) if values.get("ssh_config") else None,
         out_dir=out_dir,

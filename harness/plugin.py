@@ -10,8 +10,8 @@ from harness import options
 from harness.errors import ConfigError
 from harness.session import NO_SOURCE, HarnessSession
 
-GATES = ("env_facts", "dataset_contract", "training_command", "real_step", "sample_coherence", "save_reload",
-         "retry")
+GATES = ("env_facts", "dataset_contract", "training_command", "smoke_capacity", "real_step", "sample_coherence",
+         "save_reload", "retry")
 SESSION = pytest.StashKey[HarnessSession]()
 
 for _module in (*(f"harness.fixtures.{gate}" for gate in GATES), "harness.acceptance", "harness.judge.require"):
@@ -40,7 +40,7 @@ def _as_usage_error(session: HarnessSession) -> None:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from error
     option = session.config.option
-    wanted = getattr(option, "markexpr", "").strip() == "real_step" and not session.is_worker
+    wanted = getattr(option, "markexpr", "").strip() in ("real_step", "smoke_capacity") and not session.is_worker
     if wanted and not asked and not option.collectonly:
         raise pytest.UsageError(NO_SOURCE)
 

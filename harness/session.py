@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import time
@@ -68,6 +69,7 @@ class HarnessSession:
         """The request, None without a source. ConfigError for options that cannot be used."""
         if self._request is None:
             values = options.values_of(self.config)
+            values["smoke"] = smoke_of(getattr(self.config.option, "markexpr", ""))
             self.run_id = run_id_or_new(self.run_id or values.get("run_id"))
             self._request = options.resolve(
                 values, invocation_dir=Path(self.config.invocation_params.dir), session=self.token,
@@ -216,6 +218,14 @@ class HarnessSession:
             out_dir = self._request.out_dir
             failure = read_failure(out_dir, self.report["run_id"])
             terminal.write_line(render_summary(self.report, out_dir, failure))
+
+
+def smoke_of(expression: str) -> str:
+    """What `-m` asks of the smoke: "" for none, "only" where no real run is asked for, else "first"."""
+    words = set(re.findall(r"\w+", re.sub(r"not\s+\w+", "", expression)))
+    if "smoke_capacity" not in words:
+        return ""
+    return "first" if words - {"smoke_capacity", "or", "and", "not"} else "only"
 
 
 def _printable(error: HarnessError) -> str:

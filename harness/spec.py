@@ -76,6 +76,8 @@ class RunSpec:
     """(name, limit) of judge.thresholds that differ from their defaults."""
     loss_tag: str | None = None
     """The tag that is the training loss, where its name does not say so."""
+    smoke: str = ""
+    """"" for none, "only" for a smoke of the capacity and no run, "first" for one before the run."""
     require_gpu: bool = False
     probe: bool = True
     """Whether the optimizer probe is added to the child's environment."""

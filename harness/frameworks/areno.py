@@ -21,7 +21,7 @@ from harness.frameworks import effective, kinds
 from harness.frameworks.areno_algorithms import ALGORITHMS, OTHER_ALGORITHM
 from harness.frameworks.areno_reports import with_findings
 from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
-from harness.frameworks.capacity import Capacity
+from harness.frameworks.capacity import Capacity, Smoke
 from harness.frameworks.dataset import NamedDataset, RemoteAsset
 from harness.frameworks.source import Program
 from harness.record.reasons import Reason
@@ -46,6 +46,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DEFAULT_ALGORITHM = "gspo"
 DEFAULT_SAVE_INTERVAL = 100
 DEFAULT_MEM_FRAC = 0.9
+ONE_STEP, NEVER = "one-step", 10**9
 SIZES: dict[str, int | None] = {
     "batch_size": 32, "n_samples": 8, "max_running_prompts": None, "mini_bs": 16, "score_micro_bs": 8,
     "gradient_accumulation_steps": None, "world_size": 8, "tp_size": 4, "rollout_tp_size": None,
@@ -175,8 +176,22 @@ class ArenoAdapter:
             sizes["world_size"] = _devices(command.flag("--train-devices"))
         return Capacity(
             rollout=algorithm.kind == "rollout", rollout_devices=_devices(command.flag("--rollout-devices")),
+            tunes=algorithm.kind == "rollout" and backend_of(command) == "cuda",
             mem_frac=_share(command.flag("--mem-frac")),
             drop_rollout_state=command.flag("--drop-rollout-state") is not None, **sizes)
+
+    def smokes(self, command: TrainingCommand, place: Path, *, gpu: bool) -> tuple[Smoke, ...]:
+        """AReno's own smokes where CUDA is; else one step that saves nothing, PPO's actor in it."""
+        if _Invocation.find(command) is None:
+            return ()
+        algorithm = ALGORITHMS.get((command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower(), OTHER_ALGORITHM)
+        if gpu and backend_of(command) == "cuda":
+            flags = SMOKE_FLAGS[::-1] if algorithm.kind == "rollout" else SMOKE_FLAGS[:1]
+            return tuple(Smoke(name=flag.strip("-"), words=(flag,)) for flag in flags)
+        warmed_up = (algorithm.warmup, "0") if algorithm.warmup else ()
+        words = ("--max-steps", "1", "--save-interval", str(NEVER), "--metrics-log-dir",
+                 str(place / ONE_STEP / "metrics"))
+        return (Smoke(name=ONE_STEP, words=(*words, *warmed_up), executed_tags=(r"^train/",)),)
 
     def remote_assets(self, command: TrainingCommand, spec: RunSpec) -> tuple[RemoteAsset, ...]:
         """Checkpoints and the dataset that AReno would ask ModelScope for; a subset of a dataset is told elsewhere."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from harness.command.model import TrainingCommand
@@ -31,6 +32,8 @@ class Capacity:
     rollout_tp_size: int | None = None
     mem_frac: float | None = None
     drop_rollout_state: bool = False
+    tunes: bool = False
+    """Whether the trainer can look for sizes that fit by itself (--tune-params)."""
 
     @property
     def demand(self) -> int | None:
@@ -84,4 +87,27 @@ class StatesCapacity(Protocol):
 
     def capacity(self, command: TrainingCommand, spec: RunSpec) -> Capacity | None:
         """The sizes of this command with the trainer's defaults; None where it is not the trainer's own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoke:
+    """One smallest real allocation or step."""
+
+    name: str
+    """As a directory may be called."""
+    words: tuple[str, ...]
+    """What is added to the command; of a flag that is given twice its program takes the last."""
+    argv: tuple[str, ...] = ()
+    """The whole command line, once the words stand in it."""
+    executed_tags: tuple[str, ...] = ()
+    """Patterns of tags of which one must be written below `metrics`; none for a smoke that writes none."""
+
+
+@runtime_checkable
+class KnowsSmokes(Protocol):
+    """An adapter that can make a command small."""
+
+    def smokes(self, command: TrainingCommand, place: Path, *, gpu: bool) -> tuple[Smoke, ...]:
+        """Smokes in their order, each writing below `place`/NAME; `gpu`: whether the job can use one."""
         ...

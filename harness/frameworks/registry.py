@@ -24,6 +24,7 @@ from harness.frameworks.base import (
     TellsEffectiveValues,
     Written,
 )
+from harness.frameworks.capacity import KnowsSmokes, Smoke
 from harness.frameworks.jax import JaxAdapter
 from harness.frameworks.keras import KerasAdapter
 from harness.frameworks.lightning import LightningAdapter
@@ -118,6 +119,12 @@ def read_reports(
     if not isinstance(adapter, ReadsReports):
         return environment
     return adapter.read_reports(environment, command, interpreter=interpreter, workdir=workdir, environ=environ)
+
+
+def smokes_of(name: str, command: TrainingCommand, place: Path, *, gpu: bool) -> tuple[Smoke, ...]:
+    """The smokes of a command by its trainer's adapter; none where it knows none."""
+    adapter = adapter_named(name) if name != FALLBACK.name else FALLBACK
+    return adapter.smokes(command, place, gpu=gpu) if isinstance(adapter, KnowsSmokes) else ()
 
 
 def effective_values(facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:

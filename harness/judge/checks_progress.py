@@ -89,6 +89,9 @@ def _no_end(seen: Observation) -> Check:
     if record.last("attempt-started") is None and record.last("stop-requested"):
         return failed("exit", Reason.CANCELLED, "a launched run", "none",
                       f"stopped before its launch: {record.fact('stop-requested', 'reason')}")
+    if record.last("attempt-started") is None and record.spec.smoke and record.last("smoke"):
+        return failed("exit", Reason.CAPACITY_EVIDENCE_ONLY, "a launched run", "none",
+                      "only a smoke ran: capacity evidence only")
     if record.last("attempt-started") is None:
         return failed("exit", Reason.NO_REAL_RUN, "a launched run", "none", "nothing was launched")
     return unproven("exit", Reason.RUN_UNFINISHED, "exit code 0", "unknown", "the journal has no end of the run")

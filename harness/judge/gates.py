@@ -45,6 +45,7 @@ from harness.judge.checks_saving import (
     check_saved_finite,
     not_needed,
 )
+from harness.judge.checks_smoke import check_fits, check_peak_memory, not_selected
 from harness.judge.model import Check, Gate, unproven
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
@@ -84,6 +85,8 @@ GATES: tuple[GateSpec, ...] = (
              events=("environment", "dataset")),
     GateSpec(name="training_command", checks=(check_command, check_framework, check_capacity, check_policy),
              events=("run-started", "command")),
+    GateSpec(name="smoke_capacity", checks=(check_fits, check_peak_memory), not_needed=not_selected,
+             events=("command", "smoke")),
     GateSpec(
         name="real_step", events=("attempt-started", "run-finished"), judged_when_launched=True,
         checks=(
@@ -119,6 +122,8 @@ def judge_gates(seen: Observation, *, gates: Iterable[GateSpec] | None = None) -
             judged.append(_skipped(spec, reason, required=False))
         elif blocker and not (launched and spec.judged_when_launched):
             judged.append(_skipped(spec, f"blocked by {blocker}", required=True))
+        elif spec.name == "real_step" and not launched and seen.record.spec.smoke == "only":
+            judged.append(_gate(seen, replace(spec, checks=(check_exit,))))
         else:
             judged.append(_gate(seen, spec))
     return tuple(judged)

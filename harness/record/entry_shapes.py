@@ -108,6 +108,8 @@ SHAPES: Mapping[str, Any] = {
         "metric!": TEXT, "step": int, "rank": int, "writer": TEXT,
         "last_points": {"loss": [list], "grad_norm": [list], "lr": [list]},
     },
+    "smoke": {"name!": TEXT, "exit_code": int, "signal": TEXT, "seconds": NUMBER, "peak_memory_bytes": int,
+              "peak_gpu_bytes": int, "updates": int, "problem": TEXT, "log": TEXT, "proposals": [TEXT]},
     "attached": {"target": TEXT, "target_type": TEXT},
     "samples": {"file": TEXT, "rows": int, "problem": TEXT, "last": SAMPLE, "first": SAMPLE,
                 "recomputed": {"values": [NUMBER], "problem": TEXT}},

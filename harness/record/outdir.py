@@ -28,12 +28,13 @@ PROBE_DIR = "probe"
 METRICS_DIR = "metric-events"
 STACKS = "stall-stacks.txt"
 RESUME_CHECK = "resume-check"
+SMOKE = "smoke"
 ATTEMPTS = "attempts"
 LEASE = ".lease"
 
 _ARTIFACTS = (
     RUN_SPEC, RUN_COMMAND, JOURNAL, METRICS_DB, f"{METRICS_DB}-wal", f"{METRICS_DB}-shm", f"{METRICS_DB}-journal",
-    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, RESUME_CHECK, WATCH_REPORT, FAILURE_REPORT, LINEAGE,
+    REPORT, PROGRESS, PROBE_DIR, METRICS_DIR, STACKS, RESUME_CHECK, SMOKE, WATCH_REPORT, FAILURE_REPORT, LINEAGE,
 )
 _ARTIFACT_NAMES = re.compile(r"train(\.\d+)?\.log|hp-overrides\..*")
 

@@ -41,6 +41,9 @@ class Reason(str, Enum):
     HUB_UNREACHABLE = "hub-unreachable"
     HUB_ASSET_MISSING = "hub-asset-missing"
     CAPACITY_INVARIANT = "capacity-invariant"
+    CAPACITY_EXCEEDED = "capacity-exceeded"
+    CAPACITY_EVIDENCE_ONLY = "capacity-evidence-only"
+    SMOKE_UNAVAILABLE = "smoke-unavailable"
     CRASHED_IN_WINDOW = "crashed-in-window"
     EXIT_CODE = "exit-code"
     KILLED_BY_SIGNAL = "killed-by-signal"
@@ -192,6 +195,16 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.CAPACITY_INVARIANT: _reason(
         _B, "sizes of the command contradict each other: demand, devices, memory share",
         "change the number that the finding names; max_new_tokens and max_context_len stay as they are"),
+    Reason.CAPACITY_EXCEEDED: _reason(
+        _B, "the smallest real allocation or step of the job failed",
+        "read the end of the smoke's log; fewer concurrent prompts or a smaller microbatch first, never shorter "
+        "token limits"),
+    Reason.CAPACITY_EVIDENCE_ONLY: _reason(
+        _B, "only a smoke ran: capacity evidence only, nothing was trained",
+        "run `pytest -m real_step`, or `-m \"smoke_capacity or real_step\"` for both"),
+    Reason.SMOKE_UNAVAILABLE: _reason(
+        _U, "nobody knows a smallest step of this framework's commands",
+        "run the real job with --max-steps 1, or leave -m smoke_capacity out"),
     Reason.CRASHED_IN_WINDOW: _reason(
         _B, "the process died within the crash window after its start", "read the end of train.log"),
     Reason.EXIT_CODE: _reason(

@@ -24,6 +24,7 @@ from harness.supervise.reload import reload_delivered
 from harness.supervise.restarts import RESTART_PAUSES_S, decide
 from harness.supervise.resume_check import check_resume
 from harness.supervise.retry import compare
+from harness.supervise.smoke import run_smokes
 from harness.supervise.stopping import Stopping
 from harness.watch.pace import Pace
 from harness.watch.progress import ProgressWriter
@@ -66,7 +67,11 @@ class Supervisor:
             )
             plan = preflight(self.spec, journal=journal, say=progress.say, redactor=redactor,
                              must_end=self.stopping.must_end, earlier=earlier)
-            if plan is not None and not self.stopping.must_end():
+            wanted = plan is not None and not self.stopping.must_end()
+            if plan is not None and wanted and self.spec.smoke:
+                fits = run_smokes(plan, journal, progress.say, self.stopping.must_end)
+                wanted = fits and self.spec.smoke != "only" and not self.stopping.must_end()
+            if plan is not None and wanted:
                 self._launch_and_watch(plan, journal, progress)
                 reload_delivered(plan, journal, self.stopping.must_end)
                 if self.spec.check_resume and self.stopping.reason is None:

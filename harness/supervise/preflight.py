@@ -13,14 +13,15 @@ from typing import Any
 
 from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
+from harness.command.overrides.surface import add_arguments
 from harness.command.shell_text import inner_command
 from harness.command.topology import processes_asked
 from harness.environment import commit_facts, num_gpus, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
-from harness.frameworks.capacity import Capacity
+from harness.frameworks.capacity import Capacity, Smoke
 from harness.frameworks.recorded import command_settings
-from harness.frameworks.registry import read_reports
+from harness.frameworks.registry import read_reports, smokes_of
 from harness.judge.policy import expired
 from harness.judge.policy import told as told_waiver
 from harness.probe import ENV_DIR, site_dir
@@ -35,7 +36,7 @@ from harness.spec import RunSpec
 from harness.supervise.assets import with_assets
 from harness.supervise.dataset import announced, look_at_dataset
 from harness.supervise.retry import model_facts, retry_findings
-from harness.supervise.understand import masked_override, understand
+from harness.supervise.understand import Understanding, masked_override, understand
 
 Say = Callable[[str], None]
 REPORT_TIMEOUT_S = 60.0
@@ -57,6 +58,9 @@ class Plan:
     """The same for epochs."""
     interpreter: Path | None = None
     """The trainer's Python, where it can be told."""
+    capacity: Capacity | None = None
+    smokes: tuple[Smoke, ...] = ()
+    """What -m smoke_capacity runs."""
 
 
 def redactor_for(spec: RunSpec, environ: Mapping[str, str]) -> Redactor:
@@ -143,7 +147,22 @@ def preflight(
     say(f"Command written to: {spec.out_dir / outdir.RUN_COMMAND}")
     return Plan(spec=spec, argv=command.argv, environment=child, facts=facts, redactor=redactor,
                 cap_steps=_cap(spec.max_steps, facts.target_steps),
-                cap_epochs=_cap(spec.max_epochs, facts.target_epochs), interpreter=interpreter)
+                cap_epochs=_cap(spec.max_epochs, facts.target_epochs), interpreter=interpreter,
+                capacity=understood.capacity, smokes=_smokes(understood, spec, environment))
+
+
+def _smokes(understood: Understanding, spec: RunSpec, environment: Mapping[str, Any]) -> tuple[Smoke, ...]:
+    """The smokes with their whole command lines; none where none was asked for."""
+    if not spec.smoke:
+        return ()
+    known = smokes_of(understood.framework, inner_command(understood.command), spec.out_dir / outdir.SMOKE,
+                      gpu=num_gpus(environment) > 0)
+    found = []
+    for smoke in known:
+        command, unplaced = add_arguments(understood.command, smoke.words)
+        if unplaced is None:
+            found.append(replace(smoke, argv=command.argv))
+    return tuple(found)
 
 
 def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:

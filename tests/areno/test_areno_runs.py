@@ -83,9 +83,11 @@ def judge_run(workspace: Path) -> Callable[[str, str], JudgedRun]:
     return run
 
 
-def judged(options: list[str], workspace: Path, out_dir: Path, save_path: Path) -> JudgedRun:
+def judged(
+    options: list[str], workspace: Path, out_dir: Path, save_path: Path, marker: str = "real_step"
+) -> JudgedRun:
     """`pytest -m real_step` with these options in the workspace."""
-    words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step"]
+    words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", marker]
     ended = subprocess.run(
         [*words, "-p", "no:cacheprovider", *options], cwd=workspace, capture_output=True, text=True, timeout=240,
         env={**os.environ, **ENVIRONMENT, "HOME": str(workspace)},
@@ -105,7 +107,9 @@ BuildAndJudge = Callable[..., JudgedRun]
 def build_and_judge(workspace: Path) -> BuildAndJudge:
     """`pytest -m real_step --algo ... --hp ...`: the harness builds the command, launches and judges it."""
 
-    def run(name: str, algo: str, *hp: str, ckpt: Path | str = "tiny", **options: Path | str) -> JudgedRun:
+    def run(
+        name: str, algo: str, *hp: str, ckpt: Path | str = "tiny", marker: str = "real_step", **options: Path | str
+    ) -> JudgedRun:
         save_path, out_dir = workspace / name / "checkpoints", workspace / name / "report"
         given = {"ckpt": ckpt, "dataset_path": "data.jsonl", "save_path": save_path, **options}
         settings = {**SMALL, **dict(text.split("=", 1) for text in hp)}
@@ -114,9 +118,15 @@ def build_and_judge(workspace: Path) -> BuildAndJudge:
             words += [f"--{option.replace('_', '-')}", str(value)]
         for key, value in settings.items():
             words += ["--hp", f"{key}={value}"]
-        return judged(words, workspace, out_dir, save_path)
+        return judged(words, workspace, out_dir, save_path, marker)
 
     return run
+
+
+def checks_of(run: JudgedRun, gate: str) -> dict[str, dict[str, str]]:
+    """Checks of one gate by name."""
+    found = next(item for item in run.report["evidence"]["gates"] if item["name"] == gate)
+    return {check["name"]: check for check in found["checks"]}
 
 
 def rollout_options(reward: str = "reward.py", loader: str = "loader_rollout.py") -> dict[str, Path]:
@@ -380,3 +390,22 @@ def test_failure_is_diagnosed(
     assert (found["primary_cause"], found["run_id"]) == (cause, run.report["run_id"])
     assert kind is None or found["first_causal"]["kind"] == kind
     assert f"Root cause ({cause}" in run.output
+
+
+def test_smoke_alone_is_capacity_evidence_only(build_and_judge: BuildAndJudge) -> None:
+    """One step of PPO, past its warm-up, fits; its memory is told; nothing was saved, and nothing was proven."""
+    run = build_and_judge("smoke", "ppo", "save_interval=1", marker="smoke_capacity", **rollout_options())
+    smoke = checks_of(run, "smoke_capacity")
+    assert {check["status"] for check in smoke.values()} == {"passed"}, smoke
+    assert "MB" in smoke["peak_memory"]["observed"] and not run.save_path.exists()
+    assert (run.decision, run.pytest_exit_code, run.reasons) == ("NO-GO", 1, {"capacity-evidence-only"})
+    assert "capacity evidence only" in run.output and run.report["evidence"]["attempts"] == []
+
+
+def test_smoke_that_fails_blocks_the_run(build_and_judge: BuildAndJudge) -> None:
+    """What to make smaller is told in its order, and is never a token limit."""
+    run = build_and_judge("smoke-fails", "gspo", marker="smoke_capacity or real_step",
+                          **rollout_options("reward_raising.py"))
+    assert (run.decision, run.reasons, run.report["evidence"]["attempts"]) == ("NO-GO", {"capacity-exceeded"}, [])
+    remedy = next(reason["remedy"] for reason in run.report["evidence"]["reasons"])
+    assert remedy.index("max_running_prompts=8") < remedy.index("mini_bs=2") and "token" not in remedy
