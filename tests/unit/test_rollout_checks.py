@@ -29,7 +29,7 @@ def facts(algorithm: str) -> FrameworkFacts:
     from harness.spec import RunSpec
 
     spec = RunSpec(train_cmd="", out_dir=Path("/absent/out"), workdir=Path("/absent"), run_id="r")
-    command = parse_command(f"areno train --algo {algorithm} --max-steps 10", Path("/absent"))
+    command = parse_command(f"areno train --backend mlx --algo {algorithm} --max-steps 10", Path("/absent"))
     declared = ArenoAdapter().facts(command, spec, "told")
     return replace(declared, step_base=1, algorithm_kind="sft", needs_dataset=False, signal_tags=())
 
