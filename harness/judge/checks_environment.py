@@ -11,6 +11,8 @@ from harness.judge.observe import Observation
 from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus
 
+NOT_LAUNCHED = "let the harness launch the run (--train-cmd), or accept it without (--accept-conditional)"
+
 
 def check_environment(seen: Observation) -> Check:
     """Host, interpreter, packages and accelerators are recorded."""
@@ -21,7 +23,8 @@ def check_environment(seen: Observation) -> Check:
     if not environment:
         why = "the run was made by others, on a machine that was not looked at" if is_launch_asserted(seen) else (
             "no environment record")
-        return unproven("environment", Reason.ENV_UNRECORDED, expected, "none", why)
+        check = unproven("environment", Reason.ENV_UNRECORDED, expected, "none", why)
+        return replace(check, exact_remedy=NOT_LAUNCHED) if is_launch_asserted(seen) else check
     missing = [key for key in ("host", "os", "python", "packages") if not environment.get(key)]
     if missing:
         return unproven("environment", Reason.ENV_UNRECORDED, expected, f"without {', '.join(missing)}",

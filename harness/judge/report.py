@@ -39,7 +39,7 @@ from harness.judge.topology import topology
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
-from harness.record.reasons import REASONS
+from harness.record.reasons import REASONS, Reason
 from harness.record.run_record import RunRecord, open_record
 from harness.record.schemas import validate_artifact
 from harness.record.vocabulary import CheckStatus, TerminalState
@@ -104,7 +104,9 @@ def summary_line(verdict: Verdict, completed: int | None, target: int | None) ->
     """One line for humans and dashboards."""
     steps = f"{completed if completed is not None else '?'}/{target if target is not None else '?'} steps"
     codes = ", ".join(dict.fromkeys(reason.code.value for reason in verdict.reasons))
-    return f"{verdict.decision.value} ({verdict.confidence.value}): {verdict.terminal_state.value}, {steps}" + (
+    unseen = any(reason.code is Reason.RUN_UNFINISHED for reason in verdict.reasons)
+    state = "end not seen" if unseen else verdict.terminal_state.value
+    return f"{verdict.decision.value} ({verdict.confidence.value}): {state}, {steps}" + (
         f"; {codes}" if codes else "")
 
 

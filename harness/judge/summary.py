@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.record.reasons import Reason
 from harness.watch.early_stopping import find_metric, is_evaluation
 
 HEADING, NOT_STARTED = "Training Complete", "Training Not Started"
@@ -19,12 +20,14 @@ def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any
     evidence = report["evidence"]
     stopping = report["early_stopping"]
     heading = HEADING if evidence["attempts"] else NOT_STARTED
-    capped = evidence["command"]["stopped_by"] == "cap"
+    aside = " (stopped at the cap by the harness)" if evidence["command"]["stopped_by"] == "cap" else ""
+    if any(reason["code"] == Reason.RUN_UNFINISHED.value for reason in evidence["reasons"]):
+        aside = " (its end was not seen)"
     lines = [
         heading,
         "=" * len(heading),
         f"Command: {report['train_cmd']}",
-        f"Terminal state: {report['terminal_state']}" + (" (stopped at the cap by the harness)" if capped else ""),
+        f"Terminal state: {report['terminal_state']}" + aside,
         f"Steps completed: {_count(report['total_steps'])}/{_count(evidence['requested'].get('target_steps'))}",
         f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('target_epochs'))}",
         f"Training duration: {clock(report['training_duration_seconds'])}",

@@ -64,3 +64,16 @@ def test_one_reason_of_two_checks_stands_once(tmp_path: Path) -> None:
     text = render_summary(report, tmp_path)
     assert len(found) == 2 and text.count("- no-metric-points (") == 1 == text.count(found[0]["remedy"])
     assert "real_step.fresh, real_step.minimum_evidence" in text
+
+
+def test_end_that_nobody_saw_is_no_cancellation(tmp_path: Path) -> None:
+    """A run that still went on when it was last looked at: the state's word is not left alone."""
+    report = build_report(RUNS["cancelled"].write(tmp_path / "a"))
+    assert "(its end" not in render_summary(report, tmp_path) and "CANCELLED" in report["summary"]
+    out_dir = RUNS["go"].write(tmp_path / "b")
+    journal = out_dir / "journal.jsonl"
+    kept = [line for line in journal.read_text().splitlines() if '"attempt-ended"' not in line]
+    journal.write_text("\n".join(kept) + "\n")
+    report = build_report(out_dir)
+    assert "end not seen" in report["summary"], report["summary"]
+    assert "(its end was not seen)" in render_summary(report, out_dir)
