@@ -1,6 +1,6 @@
 """Real AReno runs on a CPU under the harness: what trains ends with GO, what only looks like it does not.
 
-Needs an environment made from constraints/areno.txt, in which AReno trains with MLX; about a minute in all.
+Needs an environment made from constraints/areno.txt, in which AReno trains with MLX.
 """
 
 from __future__ import annotations
