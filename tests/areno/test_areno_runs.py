@@ -367,13 +367,17 @@ def test_equal_rewards_have_their_reason(run: str, request: pytest.FixtureReques
     assert "no-learning-signal" in judged.reasons
 
 
+# name: (flags, class of the cause, kind of the first error, (own reasons, number of launches))
 FAILURES = {
-    "reward": (f"--algo gspo --ckpt tiny {rollout_flags('reward_raising.py', 1)}", "data-pipeline", "IndexError"),
+    "reward": (
+        f"--algo gspo --ckpt tiny {rollout_flags('reward_raising.py', 1)}", "data-pipeline", "IndexError",
+        ({"exit-code", "crashed-in-window"}, 1)),
     "loader": (
         f"--algo gspo --ckpt tiny {rollout_flags('reward.py', 1)}".replace("loader_rollout.py", "loader_wrong.py"),
-        "data-pipeline", None),
+        "data-pipeline", None, ({"dataset-loader-required"}, 0)),
     "hub": (
-        f"--algo gspo --ckpt some-org/missing-model {rollout_flags('reward.py', 1)}", "cloud-permissions-quota", None),
+        f"--algo gspo --ckpt some-org/missing-model {rollout_flags('reward.py', 1)}", "cloud-permissions-quota", None,
+        ({"hub-unreachable"}, 0)),
 }
 
 
@@ -383,10 +387,11 @@ def test_failure_is_diagnosed(
 ) -> None:
     """A reward that raises, rows of another contract, a hub out of reach: each by its class, before or after launch."""
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", "http://127.0.0.1:9")
-    flags, cause, kind = FAILURES[name]
+    flags, cause, kind, (codes, launches) = FAILURES[name]
     run = judge_run(f"failure-{name}", flags)
     found = json.loads((run.save_path.parent / "report" / "check-failed-run.json").read_text())
-    assert run.decision == "NO-GO"
+    assert run.decision == "NO-GO" and run.reasons & codes
+    assert len(run.report["evidence"]["attempts"]) == launches
     assert (found["primary_cause"], found["run_id"]) == (cause, run.report["run_id"])
     assert kind is None or found["first_causal"]["kind"] == kind
     assert f"Root cause ({cause}" in run.output
