@@ -115,7 +115,7 @@ class StdoutReader(TailedFile):
                 yield from self.parser.line(line, was_cleared=cleared)
 
     def _gather(self, items: Iterable[Placed]) -> Iterator[EventColumns | RestartMarker]:
-        columns = EventColumns(self.tags, [], [], [], [])
+        columns, known = EventColumns(self.tags, [], [], [], []), self._known.get
         for item in items:
             if isinstance(item, RestartMarker):
                 if columns.tag:
@@ -124,19 +124,17 @@ class StdoutReader(TailedFile):
                 yield item
                 continue
             step, row = item
-            indices = self._indices(tuple(row.values))
+            values = row.values
+            indices = known(tuple(values)) or self._indices(tuple(values))
             columns.tag.extend(indices)
             columns.step.extend([step] * len(indices))
-            columns.value.extend(row.values.values())
+            columns.value.extend(values.values())
             columns.wall_time.extend([row.wall_time] * len(indices))
         if columns.tag:
             yield columns
 
     def _indices(self, tags: tuple[str, ...]) -> tuple[int, ...]:
         """Where each tag stands in `tags`; beyond MAX_TAGS all are one."""
-        known = self._known.get(tags)
-        if known is not None:
-            return known
         found: list[int] = []
         for tag in tags:
             index = self._index.get(tag, -1)

@@ -31,7 +31,8 @@ class LineScan:
         while at >= 0:
             start, end = data.rfind(b"\n", begin, at) + 1 or begin, data.find(b"\n", at)
             end = end if end >= 0 else len(data)
-            self._pass(data[begin:start], picked)
+            if start > begin:
+                self._pass(data[begin:start], picked)
             picked.append((data[start:end], self._is_cleared))
             self._is_cleared = False
             begin, at = end + 1, data.find(b"{", end)

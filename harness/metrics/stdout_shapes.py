@@ -11,6 +11,8 @@ from harness.metrics.stdout_lines import Row, slack_of
 MAX_SHAPES = 8
 _NUMBER = re.compile(rb"(?<=[ '])[-+]?(?:[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?|nan|inf)(?=['},])")
 _PLAIN = re.compile(rb"\{'[A-Za-z_][\w/.]{0,100}': .{1,4000}\}\s?")
+_SLACKS = tuple(0.5 * 10.0**-decimals for decimals in range(20))
+"""By the number of decimals."""
 _GROUP = rb"([-+0-9.eEnaif]{1,40})"
 
 
@@ -68,5 +70,13 @@ def _row(shape: _Shape, texts: tuple[bytes, ...]) -> Row | None:
     epoch = values["epoch"]
     if not 0 < epoch < 1e9:
         return None
-    text = texts[shape.epoch].decode()
-    return Row(values=values, epoch=epoch, epoch_slack=slack_of(text, quoted=shape.is_quoted))
+    return Row(values=values, epoch=epoch, epoch_slack=_slack(texts[shape.epoch], is_quoted=shape.is_quoted))
+
+
+def _slack(text: bytes, *, is_quoted: bool) -> float:
+    """As slack_of tells it."""
+    point = text.find(b".")
+    decimals = len(text) - 1 - point
+    if is_quoted or point < 0 or not 2 <= decimals < len(_SLACKS) or not text.replace(b".", b"", 1).isdigit():
+        return slack_of(text.decode(), quoted=is_quoted)
+    return _SLACKS[decimals]
