@@ -269,7 +269,7 @@ def test_restarted_run_is_one_run_of_two_attempts(run_case: Callable[[Case], Pat
     out_dir = run_case(case)
     report = report_of(out_dir)
     first, second = report["evidence"]["attempts"]
-    assert (first["exit_code"], first["terminal_state"], first["cause"]) == (1, "FAILED", "connection")
+    assert (first["exit_code"], first["terminal_state"], first["cause"]) == (1, "FAILED", "connection-lost")
     assert (second["exit_code"], second["reason"], second["resumed_from_step"]) == (0, "restart", 10)
     assert (report["terminal_state"], report["confidence"], report["total_steps"]) == ("SUCCEEDED", "medium", 25)
     assert report["evidence"]["observed"]["updates_executed"] == 25
@@ -278,7 +278,7 @@ def test_restarted_run_is_one_run_of_two_attempts(run_case: Callable[[Case], Pat
     assert "Connection reset by peer" in (out_dir / "train.log").read_text()
     assert "step=25 " in (out_dir / "train.2.log").read_text()
     told = (out_dir / "progress.log").read_text()
-    assert "Restarting the unchanged command (connection: ConnectionResetError" in told
+    assert "Restarting the unchanged command (connection-lost: ConnectionResetError" in told
 
 
 REAL_STEP = next(gate for gate in GATES if gate.name == "real_step")
