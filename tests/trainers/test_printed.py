@@ -7,7 +7,6 @@ import secrets
 import shlex
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +115,8 @@ def test_early_stop_on_a_printed_evaluation(tmp_path: Path) -> None:
         print({"eval_loss": f"{1.0 if step < 3 else 2.0}", "epoch": step / 10, "step": step}, flush=True)
         time.sleep(0.1)
     """
-    began = time.monotonic()
     report = run(tmp_path, source, early_stop_metric="eval_loss", early_stop_patience=3, max_steps=400)
-    assert time.monotonic() - began < 20
+    assert (tmp_path / "out" / "train.log").read_text().count("eval_loss") < 150
     assert report["early_stopping"]["triggered"] and report["early_stopping"]["triggered_at_step"] == 4 + 0
     assert report["terminal_state"] == "EARLY_STOPPED"
 

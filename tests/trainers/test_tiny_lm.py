@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,11 +41,12 @@ def printed(stdout: str, key: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
-    """Directory, stdout and wall time (s) of a run with default limits."""
+    """Directory, stdout and processor time (s) of a run with default limits."""
     root = tmp_path_factory.mktemp("default")
-    started = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = tiny_lm("--save-dir", root / "ckpt", "--log-dir", root / "logs")
-    return root, result.stdout, time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return root, result.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.fixture(scope="module")

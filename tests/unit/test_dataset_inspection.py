@@ -283,7 +283,7 @@ def test_loader_that_misbehaves_is_a_clear_error(name: str, tmp_path: Path) -> N
     limits = Limits(seconds=2 if name == "hangs" else 20, rss_bytes=600 << 20, output_bytes=1 << 20)
     started = time.monotonic()
     found = inspected(data, loader=str(loader), limits=limits)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert codes(found) == [code], found.errors
     assert "_real_step_rows" not in str([child.cmdline() for child in psutil.Process().children(recursive=True)])
 

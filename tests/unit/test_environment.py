@@ -47,7 +47,7 @@ def test_report_that_hangs_is_ended(tmp_path: Path) -> None:
     code = f"import subprocess, sys, time; subprocess.Popen({sleeping}); time.sleep(60)"
     result = trainer_report("x", [sys.executable, "-c", code], tmp_path, dict(os.environ), 1.0)
     assert result["exit_code"] is None and "no end after 1 s" in result["error"]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
 
 
 def test_report_that_is_not_there_is_recorded(tmp_path: Path) -> None:

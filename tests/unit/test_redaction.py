@@ -342,8 +342,8 @@ def test_bar_without_a_line_end_comes_through_at_once() -> None:
 )
 def test_long_line_is_linear(line: bytes) -> None:
     """A line of megabytes, hostile to the formats, takes seconds at most and is not kept in memory."""
-    stream, started = REDACTOR.stream(), time.perf_counter()
+    stream, started = REDACTOR.stream(), time.process_time()
     for start in range(0, len(line), 65536):
         stream.feed(line[start : start + 65536])
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
     assert len(stream._held) <= 20_000

@@ -344,14 +344,14 @@ def test_hostile_output(tmp_path: Path) -> None:
         (b"1%|" + b" " * 399 + b"| ") * 30, b"step" + b"train " * 2600, b"Epoch 1 " + "━".encode() * 4000 + b"it/s",
         b"{'" + b"a" * 60_000 + b"': 1}", b'{"step": 1, "x": ' + b"9" * 5000 + b"}", b"step=" + b"9" * 18 + b" loss=1",
     ]
-    began = time.monotonic()
+    began = time.process_time()
     rows = [b"\x00\xfe step=%d loss=0.5" % index for index in range(len(hostile) + 1)]
     content = b"\n".join(part for pair in zip(rows, [*hostile, b""], strict=True) for part in pair)
     reader, series, _ = read(text(tmp_path, content + b"\n"))
     steps = [step for step, _ in series["loss"] if step < 10**17]
     assert steps == list(range(len(hostile) + 1))
     assert [problem.code for problem in reader.problems(final=True)] == ["oversized"]
-    assert reader.bytes_read == len(content) + 1 and time.monotonic() - began < 10
+    assert reader.bytes_read == len(content) + 1 and time.process_time() - began < 10
 
 
 def test_row_behind_an_oversized_line_without_end(tmp_path: Path) -> None:
