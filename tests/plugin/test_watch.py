@@ -15,7 +15,7 @@ import pytest
 from .conftest import Project, _environment
 
 STEADY = ("--max-steps", "60", "--sleep", "0.1")
-LINE = re.compile(r"\[\d\d:\d\d:\d\d\] Step \d+/60 \(\d+%\) \| loss=\S+ \| lr=0\.1 \| grad_norm=\S+ \| "
+LINE = re.compile(r"\[\d\d:\d\d:\d\d\] Step \d+/60 \(\d+%\) \| loss=\S+ \| (?:lr=0\.1 \| )?(?:grad_norm=\S+ \| )?"
                   r"(?:\S+ steps/s \| )?CPU (?:\d+% )?\d+ MB \| (?:I/O \S+ MB/s \| )?(?:ETA \d+s \| )?"
                   r"next report in 1s")
 
@@ -60,6 +60,7 @@ def test_progress_is_plain_lines_in_ci(project: Project) -> None:
     lines = [line for line in done.stdout.splitlines() if re.match(r"\[\d\d:", line)]
     assert len(lines) >= 6
     assert [line for line in lines if not LINE.fullmatch(line)] == []
+    assert " lr=" in lines[-1] and " grad_norm=" in lines[-1]
     assert "Summary of 5 reports in" in done.stdout
     assert "\r" not in done.stdout
 

@@ -16,7 +16,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 TINY_LM = Path(__file__).parents[2] / "fixtures" / "trainers" / "tiny_lm.py"
 FILES = {"model.safetensors", "config.json", "optimizer.safetensors", "rng.safetensors", "trainer_state.json"}
-TAGS = {"train/loss", "train/lr", "train/grad_norm", "train/tokens_per_s", "train/epoch", "eval/loss", "eval/accuracy"}
+TAGS = {"train/loss", "train/lr", "train/grad_norm", "train/tokens_per_s", "train/epoch", "train/batch_fingerprint",
+        "eval/loss", "eval/accuracy"}
 
 
 def tiny_lm(*args: object, check: bool = True) -> subprocess.CompletedProcess[str]:
