@@ -40,18 +40,20 @@ ARENO_CAPACITY = (
     "world_size", "train_devices", "rollout_devices", "devices", "mem_frac", "sequence_parallel",
     "policy_sync_bucket_mb", "launched.by", "launched.world_size", "env.cuda_visible_devices",
     "env.nccl_*", "env.pytorch_cuda_alloc_conf",
-    "env.mlx_disable_compile",
+    "env.mlx_disable_compile", "resolved_max_running_prompts", "keep_rollout_state",
 )
-"""Its --batch-size is the whole batch, which neither world_size nor micro-batches change."""
+"""With the names of its areno_run_config. Its --batch-size is the whole batch, which neither world_size nor micro-batches
+change."""
 ARENO_OBSERVABILITY = (
-    "metrics_log_dir", "save_path", "save_interval", "export_gguf", "gguf_file_type", "env.areno_log_completions",
+    "metrics_log_dir", "save_path", "save_interval", "export_gguf*", "gguf_file_type", "env.areno_log_completions",
     "env.pythonunbuffered",
 )
 TRANSFORMERS_CAPACITY = (
     *CAPACITY, "gradient_checkpointing_kwargs", "per_device_eval_batch_size", "auto_find_batch_size", "fsdp*",
     "ddp_*", "torch_empty_cache_steps", "eval_accumulation_steps", "skip_memory_metrics", "local_rank",
-    "vllm_gpu_memory_utilization", "torch_compile*", "accelerator_config*",
+    "vllm_gpu_memory_utilization", "torch_compile*", "accelerator_config*", "train_batch_size",
 )
+"""`train_batch_size` is what trainer_state.json calls the samples of a device, a factor of the batch."""
 TRANSFORMERS_BATCH = ("per_device_train_batch_size=8", "gradient_accumulation_steps=1", "world_size=1")
 """NAME=DEFAULT; their product is the batch of an update."""
 LIGHTNING_BATCH = ("batch_size=1", "accumulate_grad_batches=1", "devices=1", "num_nodes=1")

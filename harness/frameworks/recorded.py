@@ -19,6 +19,7 @@ from harness.record.redaction import Redactor
 from harness.spec import RunSpec
 
 MAX_DIGEST_BYTES = 16 << 20
+FILE_SUFFIXES = (".py", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".sh")
 SWITCH = "true"
 """The value of a flag without one."""
 
@@ -37,7 +38,9 @@ def command_settings(command: TrainingCommand, spec: RunSpec, redactor: Redactor
         values[name] = redactor.argv([f"--{name}", value])[-1]
     for name, value in command.env_assignments:
         values[f"env.{name}"] = redactor.environment({name: value})[name]
-    files = {}
+    files: dict[str, str | None] = {
+        f"file {name}": digest for name, value in _words(inner.script_args, skip=named)
+        if (digest := _named_file(value, inner.directory or spec.workdir))}
     for number, config in enumerate(configs):
         role = "config" if number == 0 else f"config{number + 1}"
         files[role] = digest_of(config.path)
@@ -98,6 +101,17 @@ def _words(words: tuple[str, ...], *, skip: set[int]) -> Iterator[tuple[str, str
         if at not in skip:
             found.setdefault(name.lstrip("-+~").replace("-", "_"), []).append(value)
     yield from ((name, " ".join(values)) for name, values in found.items())
+
+
+def _named_file(value: str, directory: Path) -> str | None:
+    """The digest of a program or a data file that a word names (`reward.py`, `loader.py:load`); None for others."""
+    place = value if value.endswith(FILE_SUFFIXES) else value.rpartition(":")[0]
+    if not place.endswith(FILE_SUFFIXES):
+        return None
+    try:
+        return digest_of(directory / place)
+    except ValueError:
+        return None
 
 
 def _is_flag(word: str) -> bool:

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from harness.frameworks.base import FrameworkFacts
 from harness.record.run_record import RunRecord
+from harness.retry.changes import OBSERVABILITY, kind_of
 
 SHOWN = 20
 """Packages that are named one by one."""
 MEANINGS = {
     "commit": "the commit", "diff": "uncommitted changes", "entrypoint": "the training script itself",
+    "files": "programs and data files that the command names",
     "model": "the weights that training starts from", "dataset": "the dataset", "framework": "the framework",
     "python": "the interpreter's version", "packages": "installed packages", "gpu": "kinds of GPUs",
     "harness_version": "this harness",
@@ -46,6 +49,7 @@ def identity_of(record: RunRecord) -> dict[str, Any]:
         "commit": sha,
         "diff": None if sha is None else (commit.get("diff_sha256") or "clean"),
         "entrypoint": files.get("entrypoint"),
+        "files": _named_files(files, record) if files else None,
         "model": record.fact("model", "fingerprint"),
         "dataset": record.fact("dataset", "fingerprint"),
         "framework": (record.fact("command", "facts") or {}).get("name"),
@@ -57,6 +61,13 @@ def identity_of(record: RunRecord) -> dict[str, Any]:
     }
 
 
+def _named_files(files: Mapping[str, Any], record: RunRecord) -> dict[str, Any]:
+    """{name of the flag: digest}, but for files that the run itself writes."""
+    facts = FrameworkFacts.from_json(record.fact("command", "facts") or {"name": "unknown", "reason": ""})
+    named = {key.removeprefix("file "): digest for key, digest in files.items() if key.startswith("file ")}
+    return {key: digest for key, digest in named.items() if kind_of(key, facts, {}, {}) != OBSERVABILITY}
+
+
 def identity_differences(
     before: Mapping[str, Any], after: Mapping[str, Any], approve: Iterable[str] = ()
 ) -> tuple[IdentityDifference, ...]:
@@ -64,9 +75,13 @@ def identity_differences(
     approved, found = set(approve), []
     for what in MEANINGS:
         old, new = before.get(what), after.get(what)
-        if old == new:
+        if what == "files" and isinstance(old, Mapping) and isinstance(new, Mapping):
+            both = [name for name in old if name in new]  # a file that only one names is another setting
+            old, new = ({name: side[name] for name in both} for side in (old, new))
+        if old == new or (what == "files" and None in (old, new)):
             continue
-        told_old, told_new = (_packages(old, new) if what == "packages" else (_told(old), _told(new)))
+        told_old, told_new = (_packages(old, new) if what in ("packages", "files")
+                              else (_told(old), _told(new)))
         found.append(IdentityDifference(what=what, before=told_old, after=told_new, approved=what in approved,
                                         known=old is not None and new is not None))
     return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -15,7 +16,7 @@ from harness.judge.thresholds import THRESHOLDS
 from harness.metrics.compare import compare_series
 from harness.record.run_record import open_record
 from harness.record.store import MetricStore
-from harness.retry.changes import find_changes, last_part
+from harness.retry.changes import SEMANTIC, UNKNOWN, find_changes, last_part
 
 ROLLOUTS = ("rollout", "agentic")
 DETERMINISTIC = ("full_determinism", "deterministic", "use_deterministic_algorithms")
@@ -28,10 +29,15 @@ Series = dict[int, float]
 
 
 def compare_with_earlier(out_dir: Path, earlier: Path) -> dict[str, Any]:
-    """The journal's entry `retry-comparison`: effective settings that differ, and every overlapping loss."""
+    """The journal's entry `retry-comparison`: effective settings that differ, and every overlapping loss.
+
+    What follows from a change that was approved (`optimizer_lr` from `--lr`) is approved with it, and recorded.
+    """
     with open_record(earlier) as before, open_record(out_dir) as after:
         facts = FrameworkFacts.from_json(after.fact("command", "facts") or {"name": "unknown", "reason": ""})
         approve = after.fact("retry", "approve") or []
+        is_approved = any(item.get("approved") and item.get("kind") in (SEMANTIC, UNKNOWN)
+                          for item in after.fact("retry", "changes") or [])
         told = {last_part(str(item.get("key"))) for item in after.fact("retry", "changes") or []}
         used = [
             {key: _neutral(str(item.get("value")), record.spec.out_dir, record.spec.run_id)
@@ -40,9 +46,10 @@ def compare_with_earlier(out_dir: Path, earlier: Path) -> dict[str, Any]:
         given = [record.fact("settings", "values") or {} for record in (before, after)]
         for values, settings in zip(used, given, strict=True):
             values["launched.world_size"] = str(settings.get("launched.world_size"))
-        changes = [change for change in find_changes(used[0], used[1], facts, approve)
-                   if change.before is not None and change.after is not None
-                   and last_part(change.key) not in told]
+        changes = [
+            replace(change, approved=change.approved or is_approved)
+            for change in find_changes(used[0], used[1], facts, approve)
+            if change.before is not None and change.after is not None and last_part(change.key) not in told]
         declared = declares_determinism(given)
         limits = dict(after.spec.thresholds)
         rtol, atol = (0.0 if declared else limits.get(name, THRESHOLDS[name][0]) for name in TOLERANCES)

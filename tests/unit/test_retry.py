@@ -20,9 +20,10 @@ from harness.frameworks.transformers import TransformersAdapter
 from harness.judge.lineage import ledger
 from harness.judge.report import build_report
 from harness.record.redaction import Redactor
+from harness.record.run_record import open_record
 from harness.retry.changes import find_changes, kind_of
-from harness.retry.identity import identity_differences
-from harness.retry.overlap import declares_determinism, overlap
+from harness.retry.identity import identity_differences, identity_of
+from harness.retry.overlap import compare_with_earlier, declares_determinism, overlap
 from harness.spec import RunSpec
 from tests.unit.run_dirs import RunDir
 from tests.unit.test_verify import journaled
@@ -150,6 +151,26 @@ def test_identity_names_each_difference() -> None:
     assert set(found) == {"commit", "dataset", "packages"}
     assert (found["packages"].before, found["packages"].after) == ("torch 2.1", "torch 2.2")
     assert (found["commit"].approved, found["dataset"].known) == (True, False)
+
+
+def test_files_that_the_command_names_are_part_of_the_identity(tmp_path: Path) -> None:
+    """A reward that was mended in place is another job, though the command is the same; what it writes is no part."""
+    for name in ("reward.py", "loader.py", "train.txt"):
+        (tmp_path / name).write_text("first")
+    command = "areno train --reward-fn-path reward.py --dataset-loader-fn loader.py:load --metrics-log-dir train.txt"
+    places = [RunDir().write(tmp_path / name) for name in "ab"]
+    found = []
+    for place in places:
+        spec = spec_of(tmp_path, command)
+        told = command_settings(parse_command(command, tmp_path), spec, Redactor.from_run((), {}))
+        journaled(place, "settings", **told)
+        (tmp_path / "reward.py").write_text("second")
+        (tmp_path / "train.txt").write_text("second")
+        with open_record(place) as record:
+            found.append(identity_of(record))
+    difference, = identity_differences(found[0], found[1])
+    assert difference.what == "files" and difference.before.startswith("reward_fn_path ")
+    assert set(found[0]["files"]) == {"reward_fn_path", "dataset_loader_fn"}
 
 
 LINE = {step: 3.0 / step for step in range(1, 11)}
@@ -284,3 +305,16 @@ def test_retry_of_a_run_without_recorded_settings_needs_a_word(tmp_path: Path) -
     refused = plan_retry(known, {"lr": "2"}, {**earlier.identity, "commit": "b"}, facts, ())
     assert [f.code for f in refused.findings] == ["retry-setting-changed", "retry-identity-differs"]
     assert refused.findings[0].remedy.startswith("first try a smaller --mini-bs")
+
+
+def test_effective_values_are_held_against_each_other(tmp_path: Path) -> None:
+    """What the trainer used tells of a change that no command shows; what follows from an approved one is approved."""
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        RunDir(effective={"optimizer_lr": {"value": rate, "source": "x"}}).write(tmp_path / name)
+    journaled(tmp_path / "b", "retry", **ENTRY)
+    change, = compare_with_earlier(tmp_path / "b", tmp_path / "a")["changes"]
+    assert (change["key"], change["approved"]) == ("optimizer_lr", False)
+    approved = {"key": "lr", "before": "0.1", "after": "0.2", "kind": "semantic", "approved": True}
+    journaled(tmp_path / "b", "retry", **{**ENTRY, "changes": [approved]})
+    change, = compare_with_earlier(tmp_path / "b", tmp_path / "a")["changes"]
+    assert change["approved"]
