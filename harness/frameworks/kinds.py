@@ -42,8 +42,8 @@ ARENO_CAPACITY = (
     "env.nccl_*", "env.pytorch_cuda_alloc_conf",
     "env.mlx_disable_compile", "resolved_max_running_prompts", "keep_rollout_state",
 )
-"""With the names of its areno_run_config. Its --batch-size is the whole batch, which neither world_size nor micro-batches
-change."""
+"""With the names of its areno_run_config. Its --batch-size is the whole batch, which neither world_size nor smaller
+micro-batches change."""
 ARENO_OBSERVABILITY = (
     "metrics_log_dir", "save_path", "save_interval", "export_gguf*", "gguf_file_type", "env.areno_log_completions",
     "env.pythonunbuffered",
