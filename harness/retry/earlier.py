@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness import __version__
 from harness.diagnosis.report import read_failure
 from harness.errors import ConfigError, RecordError
 from harness.judge.lineage import earlier_attempts
@@ -23,6 +24,8 @@ NOT_FINITE = frozenset({
     Reason.FORWARD_NOT_FINITE.value, Reason.NO_LEARNING_SIGNAL.value, Reason.LR_ZERO.value,
 })
 """What the same command on the same data comes to again."""
+OTHER_VERSIONS = (f"{outdir.REPORT}: evidence.", f"{outdir.REPORT}: confidence")
+"""Where another version of this harness may have said otherwise; its decision and numbers must be the same."""
 DATA_REASONS = frozenset(reason.value for reason in Reason if reason.value.startswith("dataset-"))
 DATA_CAUSES = frozenset({"nan-inf", "data-pipeline"})
 
@@ -79,6 +82,8 @@ def read_earlier(directory: Path) -> Earlier:
 
 
 def _refuse_damage(directory: Path, disagreements: list[dict[str, Any]], record: RunRecord) -> None:
+    if record.fact("run-started", "harness_version") != __version__:
+        disagreements = [item for item in disagreements if not item["what"].startswith(OTHER_VERSIONS)]
     told = [f"{item['what']}: expected {item['expected']}, found {item['observed']}" for item in disagreements]
     told += record.problems
     if told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.command.parse import parse_command
+from harness.errors import ConfigError
 from harness.frameworks.areno import ArenoAdapter
 from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.lightning import LightningAdapter
 from harness.frameworks.recorded import command_settings
 from harness.frameworks.transformers import TransformersAdapter
 from harness.judge.lineage import ledger
-from harness.judge.report import build_report
+from harness.judge.report import build_report, write_report
 from harness.record.redaction import Redactor
 from harness.record.run_record import open_record
 from harness.retry.changes import find_changes, kind_of
+from harness.retry.earlier import read_earlier
 from harness.retry.identity import identity_differences, identity_of
 from harness.retry.overlap import compare_with_earlier, declares_determinism, overlap
 from harness.spec import RunSpec
@@ -295,7 +298,6 @@ def test_gate_is_not_needed_without_a_retry(tmp_path: Path) -> None:
 def test_retry_of_a_run_without_recorded_settings_needs_a_word(tmp_path: Path) -> None:
     """Nobody can tell what changed: --approve settings."""
     from harness.retry.decide import plan_retry
-    from harness.retry.earlier import read_earlier
 
     earlier = read_earlier(RunDir(exit_code=1).write(tmp_path))
     facts = FrameworkFacts(name="torch", reason="", capacity_first=("a smaller --mini-bs",))
@@ -318,3 +320,15 @@ def test_effective_values_are_held_against_each_other(tmp_path: Path) -> None:
     journaled(tmp_path / "b", "retry", **{**ENTRY, "changes": [approved]})
     change, = compare_with_earlier(tmp_path / "b", tmp_path / "a")["changes"]
     assert change["approved"]
+
+
+def test_evidence_of_another_version_is_read(tmp_path: Path) -> None:
+    """An upgraded harness may judge more than the one that wrote the report; what it decided must still be so."""
+    place = RunDir(exit_code=1).write(tmp_path)
+    report = write_report(place)
+    report["evidence"]["topology"]["devices"] = ["another word"]
+    (place / "train-model.json").write_text(json.dumps(report))
+    assert read_earlier(place).identity["harness_version"] == "0"
+    (place / "train-model.json").write_text(json.dumps({**report, "decision": "GO"}))
+    with pytest.raises(ConfigError, match="disagrees"):
+        read_earlier(place)
