@@ -414,3 +414,35 @@ def test_smoke_that_fails_blocks_the_run(build_and_judge: BuildAndJudge) -> None
     assert (run.decision, run.reasons, run.report["evidence"]["attempts"]) == ("NO-GO", {"capacity-exceeded"}, [])
     remedy = next(reason["remedy"] for reason in run.report["evidence"]["reasons"])
     assert remedy.index("max_running_prompts=8") < remedy.index("mini_bs=2") and "token" not in remedy
+
+
+def test_mended_reward_is_retried_to_go_with_its_lineage(workspace: Path, start: Path) -> None:
+    """A reward that raises: unchanged the retry is pointless; mended in place it is another file, which is approved.
+
+    Fewer concurrent prompts beside it are capacity. Rollouts are sampled, so that their losses are not compared.
+    """
+    place = workspace / "retry"
+    place.mkdir()
+    reward = place / "reward.py"
+    reward.write_text((ASSETS / "reward_raising.py").read_text())
+    areno = quoted(Path(sys.executable).parent / "areno")
+
+    def run(name: str, *options: str, flags: str = "") -> JudgedRun:
+        command = (f"{areno} train --backend mlx --dataset-path data.jsonl --max-prompt-tokens 64 --max-new-tokens 12 "
+                   f"--algo gspo --ckpt {quoted(start)} --save-path {quoted(place / name / 'saved')} {flags} "
+                   f"{rollout_flags(str(reward), 2)}")
+        return judged(["--train-cmd", command, "--out-dir", str(place / name), *options], workspace, place / name,
+                      place / name / "saved")
+
+    assert run("first").decision == "NO-GO"
+    retry_of = ("--retry-of", str(place / "first"))
+    assert run("unchanged", *retry_of).reasons == {"retry-pointless"}
+    reward.write_text((ASSETS / "reward.py").read_text())
+    assert run("mended", *retry_of).reasons == {"retry-identity-differs"}
+    retried = run("approved", *retry_of, "--approve", "files", flags="--max-running-prompts 4")
+    assert (retried.decision, retried.reasons) == ("GO", set())
+    lineage = retried.report["evidence"]["lineage"]
+    assert (lineage["first_failure"]["primary_cause"], lineage["pass_at_1"], lineage["pass_at_k"]) == (
+        "data-pipeline", False, True)
+    changes = {change["key"]: change["kind"] for change in lineage["attempts"][-1]["changes"]}
+    assert changes == {"max_running_prompts": "capacity", "resolved_max_running_prompts": "capacity"}
