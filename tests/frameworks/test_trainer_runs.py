@@ -529,3 +529,37 @@ def test_hf_trainer_resumes_within_the_tolerance(judge_run: Judge) -> None:
     gate = next(gate for gate in run.report["evidence"]["gates"] if gate["name"] == "save_reload")
     check = next(check for check in gate["checks"] if check["name"] == "resume")
     assert (run.decision, check["status"]) == ("GO", "passed"), run.output
+
+
+def retry_gate(run: JudgedRun) -> dict[str, Any]:
+    """The checks of the gate `retry` by name."""
+    gate = next(gate for gate in run.report["evidence"]["gates"] if gate["name"] == "retry")
+    return {"status": gate["status"], **{check["name"]: check for check in gate["checks"]}}
+
+
+def test_smaller_microbatch_is_the_same_job(healthy_run: Callable[[str], JudgedRun], judge_run: Judge) -> None:
+    """Half the samples a device, twice the accumulation: the batch stays, and so does the loss, step by step."""
+    first = healthy_run("hf")
+    command = HEALTHY["hf"].command + " --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
+    retried = judge_run(command, "--retry-of", str(first.out_dir))
+    gate = retry_gate(retried)
+    assert (retried.decision, gate["status"]) == ("GO", "PASS"), retried.reasons
+    assert "per_device_train_batch_size: not given -> 4 (capacity)" in gate["settings"]["observed"]
+    assert "points of" in gate["metrics"]["observed"]
+
+
+def test_smaller_batch_is_another_job(healthy_run: Callable[[str], JudgedRun], judge_run: Judge) -> None:
+    """Half the samples alone change what is learned: refused, and capacity is proposed first."""
+    command = HEALTHY["hf"].command + " --per_device_train_batch_size 4"
+    retried = judge_run(command, "--retry-of", str(healthy_run("hf").out_dir))
+    assert retried.reasons == {"retry-setting-changed"}
+    assert "first try a smaller --per_device_train_batch_size" in retried.output
+
+
+def test_unchanged_retry_after_a_nan_is_pointless(judge_run: Judge) -> None:
+    """The same command comes to the same NaN; nothing is launched."""
+    flags = "--output_dir out --max_steps 6 --use_cpu True --nan_from_step 3 --logging_steps 1"
+    command = script("hf_trainer.py", flags)
+    first = judge_run(command)
+    assert first.decision == "NO-GO"
+    assert judge_run(command, "--retry-of", str(first.out_dir)).reasons == {"retry-pointless"}
