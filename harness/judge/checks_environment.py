@@ -32,11 +32,20 @@ def check_environment(seen: Observation) -> Check:
     return passed("environment", expected, f"{environment['host']}, {len(environment['packages'])} packages")
 
 
+def _is_refused(seen: Observation) -> bool:
+    """Whether the command itself is at fault, so that what it needs of the machine is beside the point."""
+    own = (Reason.GPU_MISSING.value, Reason.TRAINER_NOT_READY.value)
+    return any(item.get("refuses") and item.get("code") not in own
+               for item in seen.record.fact("command", "findings", []) or [])
+
+
 def check_gpu(seen: Observation) -> Check:
     """What the job needs is there: a GPU, where one is required."""
     asked = seen.record.spec.require_gpu
     if not asked and not (seen.facts is not None and seen.facts.needs_gpu):
         return not_applicable("gpu", "the job needs no GPU")
+    if not asked and _is_refused(seen):
+        return not_applicable("gpu", "the command was refused; see training_command")
     environment = seen.record.fact("environment", "environment") or {}
     if not environment:
         return not_applicable("gpu", "no environment record; see environment")
@@ -51,6 +60,8 @@ def check_trainer(seen: Observation) -> Check:
     name, expected = "trainer", "the trainer's own check passes on what the job needs"
     environment = seen.record.fact("environment", "environment") or {}
     check = environment.get("trainer_check")
+    if _is_refused(seen):
+        return not_applicable(name, "the command was refused; see training_command")
     if not isinstance(check, dict) or not isinstance(check.get("findings"), list):
         return not_applicable(name, "the trainer has no such check, or it was not looked at")
     if not check["findings"]:
