@@ -91,6 +91,9 @@ def check_weights(seen: Observation) -> Check:
     if weights.nonfinite:
         return failed(name, Reason.WEIGHTS_NOT_FINITE, expected, ", ".join(weights.nonfinite[:3]),
                       f"{len(weights.nonfinite)} tensor(s) hold NaN or infinite values")
+    if weights.holds_start:
+        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.holds_start[0]} holds the start",
+                      "its parameters are those that the optimizer began with, and training moved them in memory")
     if weights.found == 0:
         return not_applicable(name, "the run saved no checkpoint")
     if not weights.compared:

@@ -47,6 +47,8 @@ class WeightsSeen:
     changed_tensors: int = 0
     max_abs_change: float | None = None
     why_not_compared: str | None = None
+    holds_start: tuple[str, ...] = ()
+    """Delivered checkpoints with the very parameters that training began with and that moved in memory."""
     delivered_unchanged: tuple[str, ...] = ()
     """Delivered models, without a step in their name, that equal the start."""
 
@@ -464,6 +466,7 @@ def _weights(record: RunRecord) -> WeightsSeen:
         start=change.get("start"), change=change.get("kind"), start_kind=str(change.get("start_kind") or ""),
         changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
         why_not_compared=facts.get("why_not_compared"),
+        holds_start=tuple(facts.get("holds_start") or ()),
         delivered_unchanged=tuple(facts.get("delivered_unchanged") or ()),
     )
 

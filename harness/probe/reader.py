@@ -70,6 +70,19 @@ class ProbeParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeMark:
+    """A parameter as an optimizer found it."""
+
+    dtype: str
+    """As safetensors names it."""
+    shape: tuple[int, ...]
+    sha256: str
+    """Of its bytes."""
+    changed: bool
+    """Whether training moved it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeProcess:
     """One process that imported torch's optimizers. Times are seconds since the epoch, by its own clock."""
 
@@ -103,6 +116,8 @@ class ProbeProcess:
     scaler_skips: int
     """Steps that a gradient scaler withheld."""
     grad: ProbeGrad
+    marks: tuple[ProbeMark, ...]
+    """At most 16, the smallest parameters of the first optimizers."""
     params: ProbeParams | None
     """None where the process ended before they could be looked at."""
     optimizers: tuple[ProbeOptimizer, ...]
@@ -242,6 +257,7 @@ def _parse(path: Path) -> ProbeProcess:
         lr_unknown_steps=fields.count("lr_unknown_steps"),
         scaler_skips=fields.count("scaler_skips"),
         grad=_grad(fields.object("grad")),
+        marks=tuple(fields.optional("marks", lambda name: [_mark(entry) for entry in fields.objects(name)]) or ()),
         params=fields.optional("params", lambda name: _params(fields.object(name))),
         optimizers=tuple(_optimizer(entry) for entry in fields.objects("optimizers")),
         first_step_at=fields.optional("first_step_at", fields.time),
@@ -276,6 +292,11 @@ def _grad(fields: _Fields) -> ProbeGrad:
         gave_up=fields.count("gave_up"),
         last_nonzero=fields.optional("last_nonzero", fields.flag),
     )
+
+
+def _mark(fields: _Fields) -> ProbeMark:
+    return ProbeMark(dtype=fields.text("dtype"), shape=fields.counts("shape"), sha256=fields.text("sha256"),
+                     changed=fields.flag("changed"))
 
 
 def _params(fields: _Fields) -> ProbeParams:
@@ -334,6 +355,13 @@ class _Fields:
         values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
         if not all(map(_is_text, values)):
             raise ValueError(f"{self._where}{name} holds what is no short text")
+        return tuple(values)
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """A short list of whole numbers from 0."""
+        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
+        if not all(type(value) is int and 0 <= value <= MAX_COUNT for value in values):
+            raise ValueError(f"{self._where}{name} holds what is no count")
         return tuple(values)
 
     def object(self, name: str) -> _Fields:

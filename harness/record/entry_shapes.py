@@ -93,7 +93,8 @@ SHAPES: Mapping[str, Any] = {
     "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
     "checkpoints": {"facts": {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
-        "delivered_unchanged": [TEXT], "unfinished": [TEXT], "repeated": [TEXT], "lost": [TEXT], "earlier": int,
+        "delivered_unchanged": [TEXT], "holds_start": [TEXT], "unfinished": [TEXT],
+        "repeated": [TEXT], "lost": [TEXT], "earlier": int,
         "save_errors": [dict], "unwritable": TEXT,
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
     }},

@@ -16,6 +16,7 @@ import psutil
 from harness.checkpoints.inspect import inspect_run
 from harness.checkpoints.inventory import Snapshot as SavedBefore
 from harness.checkpoints.inventory import take_snapshot
+from harness.checkpoints.marks import holds_start
 from harness.checkpoints.save_errors import find_save_errors, unwritable_root
 from harness.errors import RecordError
 from harness.frameworks.registry import effective_values
@@ -237,11 +238,11 @@ class Collection:
             {**source.to_json(), "path": outdir.relative(out_dir, source.path)} for source in sources],
             problems=[problem.message for problem in self.metrics.problems])
         self._end_log(**told)
-        self.journal.write("probe", facts=read_probe(
-            out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json())
+        probe = read_probe(out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json()
+        self.journal.write("probe", facts=probe)
         if self.plan.spec.early_stop_metric is not None:
             self.journal.write("early-stopping", **self.early_stop.facts_json())
-        self._inspect_checkpoints()
+        self._inspect_checkpoints(probe)
         self._samples()
         self._effective_values()
         self.journal.write("usage", **self.peaks.to_json())
@@ -306,11 +307,16 @@ class Collection:
         except OSError:
             return False
 
-    def _inspect_checkpoints(self) -> None:
+    def _inspect_checkpoints(self, probe: dict[str, Any]) -> None:
         start = Path(self.plan.facts.start_weights) if self.plan.facts.start_weights else None
         facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, start)
         document = facts.to_json()
         out_dir = self.plan.spec.out_dir
+        stepped: dict[str, Any] = max(probe["processes"], key=lambda process: process["steps"], default={})
+        document["holds_start"] = [
+            outdir.relative(out_dir, one.path) for one in facts.checkpoints
+            if one.step != 0 and (one.path == facts.latest or one.step is None)
+            and holds_start((Path(file.path) for file in one.files), stepped.get("marks") or ())]
         for item in document["checkpoints"]:
             item["path"] = outdir.relative(out_dir, item["path"])
             for file in item["files"]:

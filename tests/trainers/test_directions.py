@@ -155,6 +155,7 @@ BROKEN = (
     Case(mode="restarted", reason="infrastructure-failure", decision="NO-GO", spec={"fix": False}),
     Case(mode="ignores-lr", reason="override-without-effect", spec={"hp": ("lr=0.05",)}),
     Case(mode="saves-the-start", reason="weights-unchanged"),
+    Case(mode="delivers-the-start", reason="weights-unchanged"),
     Case(mode="saves-nothing", reason="checkpoint-missing", decision="CONDITIONAL"),
     Case(mode="swallows-save-errors", reason="save-path-unwritable", prepare=file_in_the_way),
     Case(mode="disk-full-at-the-end", reason="disk-full"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.checkpoints.marks import holds_start
 from harness.probe import ENV_DIR, site_dir
 from harness.probe.reader import ProbeFacts, ProbeProcess, read_probe
 
@@ -216,6 +218,25 @@ def test_parameters_are_looked_at_when_training_is_over(
     params = launcher.program(code).process.params
     assert params is not None
     assert (params.checked, params.nonfinite) == (checked, nonfinite)
+
+
+def test_small_parameters_are_marked_as_the_optimizer_found_them(launcher: Launcher) -> None:
+    """With the bytes that safetensors would hold, and whether training moved them; frozen ones are none."""
+    code = """
+    from safetensors.torch import save_file
+    frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    save_file(dict(model.state_dict()), "start.safetensors")
+    optimizer = torch.optim.SGD([*model.parameters(), frozen], lr=0.1)
+    train(optimizer, 2)
+    save_file(dict(model.state_dict()), "end.safetensors")
+    """
+    marks = launcher.program(code).process.marks
+    assert [(mark.dtype, mark.shape, mark.changed) for mark in marks] == [("F32", (2,), True), ("F32", (2, 4), True)]
+    asked = [dataclasses.asdict(mark) for mark in marks]
+    assert holds_start([launcher.root / "start.safetensors"], asked)
+    assert not holds_start([launcher.root / "end.safetensors"], asked)
+    assert not holds_start([launcher.root / "start.safetensors"], [{**mark, "changed": False} for mark in asked])
+    assert not holds_start([launcher.root / "none.safetensors"], asked)
 
 
 @pytest.mark.parametrize(("group", "size"), [(True, 1), (False, None)])

@@ -43,6 +43,7 @@ WHOLE: dict[str, Any] = {
     "scaler_skips": 2,
     "grad": GRAD,
     "params": {"checked": 4, "nonfinite": 0},
+    "marks": [{"dtype": "F32", "shape": [4], "sha256": "0" * 64, "changed": True}],
     "first_step_at": 2.0,
     "last_step_at": 8.0,
     "clean_exit": True,

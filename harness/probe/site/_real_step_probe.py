@@ -15,7 +15,7 @@ leaves a hook.
 # Untyped: it changes a torch that the type checker does not see.
 # mypy: ignore-errors
 # pathlib would add nothing here but calls.
-# ruff: noqa: PTH105, PTH108, PTH110, PTH118, PTH123
+# ruff: noqa: PTH105, PTH108, PTH110, PTH118, PTH120, PTH123
 
 import atexit
 import functools
@@ -220,6 +220,7 @@ class Probe:
         self.world_size = None
         self.devices = set()
         self.params = None
+        self.marks = sibling("_real_step_marks").StartMarks()
         self.first_step_at = self.last_step_at = None
         self.path = None
         self.next_write = 0.0
@@ -280,6 +281,7 @@ class Probe:
         try:
             self.created += 1
             self._record(optimizer)
+            self.marks.take(optimizer)
         except Exception as error:
             self.note("new optimizer", error)
 
@@ -355,6 +357,7 @@ class Probe:
     def _see_place(self, optimizer):
         """The devices that are trained on, and the size of the process group, whatever the environment says."""
         try:
+            self.marks.look()
             self.devices |= {param.device.type for group in optimizer.param_groups for param in group["params"][:1]}
             group = sys.modules.get("torch.distributed")
             if group is not None and group.is_available() and group.is_initialized():
@@ -468,6 +471,7 @@ class Probe:
             "scaler_skips": self.scaler_skips,
             "grad": self.grad.to_json(),
             "params": self.params,
+            "marks": self.marks.to_json(),
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
             "clean_exit": clean_exit,
@@ -556,6 +560,16 @@ def look_at_params(optimizers):
                 checked += 1
                 nonfinite += not all(map(math.isfinite, max_norms(torch, [value])))
     return {"checked": checked, "nonfinite": nonfinite}
+
+
+def sibling(name):
+    """A module beside this one, which is on no path."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def env_int(name):

@@ -20,6 +20,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | nan-forever | no | the logged loss is NaN from the middle on |
 | save-fails | no | the last checkpoint cannot be written: the error is printed, the exit code is 0 |
 | metrics-stop-early | no | trains and saves to the end, logs the first half only |
+| delivers-the-start | no | trains, and saves once at the end, the weights of the start |
 | saves-the-start | no | trains, and every checkpoint holds the weights of the start |
 | saves-nothing | no | trains, and saves nothing although a directory was given |
 | swallows-save-errors | no | trains; an error of saving is printed and ignored |
@@ -473,6 +474,19 @@ class SavesTheStart(_Training):
 
 
 # Broken: trained, and saved wrongly
+
+
+class DeliversTheStart(_Training):
+    def set_up(self) -> None:
+        super().set_up()
+        self.start = super().weights(0)
+
+    def save(self, step: int) -> None:
+        if step == self.last_step:
+            super().save(step)
+
+    def weights(self, step: int) -> dict[str, Any]:
+        return self.start
 
 
 class SavesNothing(_Training):
