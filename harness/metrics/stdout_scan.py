@@ -66,8 +66,10 @@ def _is_signed(low: bytes) -> bool:
 
 def _are_redraws(bars: list[bytes]) -> bool:
     """Whether all of them are one bar that only rises: it neither begins nor ends between the first and the last."""
-    one, two = _COUNT.search(bars[0]), _COUNT.search(bars[-1])
-    if one is None or two is None or one[2] != two[2] or int(one[1]) > int(two[1]):
+    one, before, two = _COUNT.search(bars[0]), _COUNT.search(bars[-2]), _COUNT.search(bars[-1])
+    if one is None or before is None or two is None or one[2] != two[2]:
+        return False
+    if not int(one[1]) <= int(before[1]) <= int(two[1]):
         return False
     if _head(bars[0]) != _head(bars[-1]):
         return False

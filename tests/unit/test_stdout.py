@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.command import metrics_report
@@ -393,6 +393,8 @@ SAID = (
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.sampled_from(SAID), max_size=40))
+@example([bar(0, 20), bar(1, 20), bar(0, 20)])
+@example([bar(0, 20), bar(5, 20), bar(2, 20), bar(9, 20)])
 def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
     """Bars that are not parsed and rows of a known shape give what a parser of every line gives."""
     from harness.metrics.stdout_lines import read_line
