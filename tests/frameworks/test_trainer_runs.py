@@ -262,11 +262,10 @@ def test_effective_values_are_read(healthy: tuple[Healthy, JudgedRun]) -> None:
     assert {key: values.get(key) for key, _ in asked.effective} == dict(asked.effective)
 
 
-def test_what_was_saved_is_reloaded(healthy: tuple[Healthy, JudgedRun]) -> None:
+@pytest.mark.parametrize("name", sorted(name for name, asked in HEALTHY.items() if asked.reload))
+def test_what_was_saved_is_reloaded(name: str, healthy_run: Callable[[str], JudgedRun]) -> None:
     """By the loader that its users will use; a model of transformers makes a forward pass, and nothing is missing."""
-    asked, run = healthy
-    if not asked.reload:
-        pytest.skip("it is not told what this program saves")
+    asked, run = HEALTHY[name], healthy_run(name)
     answer = run.report["evidence"]["reload"]
     assert (answer["adapter"], answer["status"], answer["missing"]) == (asked.reload, "ok", []), answer
     assert answer["forward_ok"] is (True if asked.reload in ("transformers", "peft", "keras") else None)
