@@ -60,9 +60,9 @@ def test_deleted_event_directory_is_told(project: Project) -> None:
 
 def test_stopped_trainer_is_stalled_and_not_killed(project: Project) -> None:
     """SIGSTOP for a while: a finding, no signal of ours; after SIGCONT the run ends with GO."""
-    pytest_process = project.start("--train-cmd", project.toy("--max-steps", "60", "--sleep", "0.05"),
+    pytest_process = project.start("--train-cmd", project.toy("--max-steps", "120", "--sleep", "0.05"),
                                    "--interval", "1")
-    trainer = project.wait_for_steps(20)
+    trainer = project.wait_for_steps(80)  # the pace is known after four looks
     os.kill(trainer, signal.SIGSTOP)
     wait_until(lambda: any(entry["event"] == "anomaly" and entry["type"] == "stalled" for entry in project.events()))
     assert not gone(trainer)
