@@ -255,6 +255,7 @@ class Board:
         if printed is not None:
             weaker = replace(sighting, severity=Severity.LOW)
             self._open[sighting.type, sighting.subject] = replace(printed, sighting=weaker)
+            self._past.add((sighting.type, sighting.subject, sighting.step))
         return False
 
     def _change(self, item: _Open, point: Point | None) -> Change | None:

@@ -407,6 +407,7 @@ class SaveFails(_Training):
             time.sleep(0.1)
         if step != self.last_step or self.retries:
             super().save(step)
+            print(f"saved step {step}", flush=True)
 
 
 class NanGradNorm(_Training):
