@@ -37,7 +37,7 @@ def test_command_that_cannot_start_is_reported_once(project: Project, flags: tup
     report = project.report()
     assert report["decision"] == "NO-GO"
     assert "command-not-found" in reasons(report)
-    assert done.stdout.count("Training Complete") == 1
+    assert done.stdout.count("Training Not Started") == 1
 
 
 def test_collect_only_launches_nothing(project: Project) -> None:

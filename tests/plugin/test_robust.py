@@ -79,6 +79,7 @@ def test_run_that_is_there_shows_no_old_progress(project: Project) -> None:
 def test_launch_options_with_run_are_usage_errors(project: Project, flags: tuple[str, ...]) -> None:
     """They would do nothing; an ini key for other sessions is no error."""
     project.out_dir.mkdir(parents=True)
+    (project.out_dir / "run-spec.json").write_text("{}")
     (project.path / "pytest.ini").write_text("[pytest]\nreal_step_max_epochs = 2\n")
     refused = project.run("--run", "reports/train-run", *flags)
     assert refused.returncode == 4

@@ -285,15 +285,19 @@ def test_restarted_run_is_one_run_of_two_attempts(run_case: Callable[[Case], Pat
 REAL_STEP = next(gate for gate in GATES if gate.name == "real_step")
 
 
-@pytest.mark.parametrize("removed", [function.__name__ for function in REAL_STEP.checks])
+OF_ROLLOUTS = {"check_response_tokens", "check_rollouts_kept"}
+"""No program here rolls anything out: tests/unit/test_rollout_checks.py and tests/areno show that these matter."""
+
+
+@pytest.mark.parametrize("removed", sorted({function.__name__ for function in REAL_STEP.checks} - OF_ROLLOUTS))
 def test_every_check_matters(removed: str, run_case: Callable[[Case], Path]) -> None:
-    """Without this check, at least one broken run is judged GO."""
+    """Without this check, at least one broken run has no reason not to be GO."""
     without = replace(REAL_STEP, checks=tuple(check for check in REAL_STEP.checks if check.__name__ != removed))
     gates = [without if gate is REAL_STEP else gate for gate in GATES]
     turned_green = []
     for case in BROKEN:
         with open_record(run_case(case)) as record:
             verdict, _ = judge(record, gates=gates)
-        if verdict.decision.value == "GO":
+        if not verdict.reasons:
             turned_green.append(str(case))
-    assert turned_green, f"{removed} could be removed without any broken run turning green"
+    assert turned_green, f"{removed} could be removed without any broken run being left without a reason"

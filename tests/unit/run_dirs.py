@@ -50,6 +50,8 @@ class RunDir:
     reload: tuple[dict[str, Any], ...] = ()
     """Facts of reloads."""
     samples: dict[str, Any] | None = None
+    resume: dict[str, Any] | None = None
+    """What --check-resume found."""
     ended: bool = True
     earlier: int = 0
     """Launches before the one that ended, each of which lost its connection."""
@@ -98,6 +100,8 @@ class RunDir:
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})
                 for facts in self.reload:
                     journal.write("reload", facts=facts)
+                if self.resume is not None:
+                    journal.write("resume-check", **self.resume)
                 if self.samples:
                     journal.write("samples", **self.samples)
                 journal.write("run-finished", stop_reason=self.stop_reason, journal_lines_lost=0)

@@ -50,9 +50,16 @@ class Broken:
     decision: str = "NO-GO"
     checkpoints: dict[str, Any] = field(default_factory=lambda: facts(whole(0), whole(10)))
     reload: tuple[dict[str, Any], ...] = (ok(),)
+    resume: dict[str, Any] | None = None
+    """The entry of a resume that was asked for."""
 
     def run(self) -> RunDir:
-        return replace(HEALTHY, checkpoints=self.checkpoints, reload=self.reload)
+        spec = {"check_resume": True} if self.resume is not None else {}
+        return replace(HEALTHY, checkpoints=self.checkpoints, reload=self.reload, resume=self.resume, spec=spec)
+
+
+PARTED = {"at": 5, "exit_code": 0, "points": 15, "tags": ["train/loss"], "suspected": "rng", "first": {
+    "tag": "train/loss", "step": 6, "expected": 0.5, "actual": 0.6, "rel_error": 0.2}}
 
 
 DAMAGED = {"path": "step_10", "step": 10, "status": "damaged", "problems": ["model.safetensors: cut short"]}
@@ -76,6 +83,11 @@ BROKEN = {
         check="reload", decision="CONDITIONAL",
         reload=(ok(status="not-attempted", error="900 GB", command="python -m harness checkpoints x --reload"),)),
     "evidence-incomplete": Broken(check="reload", decision="CONDITIONAL", reload=()),
+    "resume-diverges": Broken(check="resume", resume=PARTED),
+    "resume-replays-data": Broken(check="resume", resume={**PARTED, "suspected": "data-replayed"}),
+    "resume-restarts-scheduler": Broken(check="resume", resume={**PARTED, "suspected": "scheduler-restarted"}),
+    "resume-fails": Broken(check="resume", resume={"at": 5, "exit_code": 1}),
+    "resume-unproven": Broken(check="resume", decision="CONDITIONAL", resume={"problem": "no flag resumes"}),
     "eval-loss-disagrees": Broken(
         check="eval_agrees", checkpoints=facts(whole(0), whole(10, metrics={"eval/loss": 0.5})),
         reload=(ok(eval_loss=2.5),)),

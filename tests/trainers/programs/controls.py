@@ -404,10 +404,10 @@ class SaveFails(_Training):
                 self.torch.save(self.weights(step), "/dev/full")
             except Exception:
                 traceback.print_exc()
+                print("the save failed, going on", flush=True)
             time.sleep(0.1)
         if step != self.last_step or self.retries:
             super().save(step)
-            print(f"saved step {step}", flush=True)
 
 
 class NanGradNorm(_Training):
