@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
+from harness.metrics.resumption import tells_weights
 from harness.record.reasons import Reason
 
 NAME = "resume"
@@ -25,9 +26,9 @@ def check_resume(seen: Observation) -> Check:
     if facts.get("exit_code") != 0:
         return failed(NAME, Reason.RESUME_FAILS, expected, f"exit code {facts.get('exit_code')}",
                       f"the command does not go on from its checkpoint of step {at}")
-    if not facts.get("points"):
-        return unproven(NAME, Reason.RESUME_UNPROVEN, expected, "no point after the checkpoint",
-                        f"nothing that both runs logged lies after step {at}; log more often")
+    if not facts.get("points") or not any(tells_weights(str(tag)) for tag in facts.get("tags") or []):
+        return unproven(NAME, Reason.RESUME_UNPROVEN, expected, "no telling point after the checkpoint",
+                        f"no loss or gradient norm that both runs logged lies after step {at}; log more often")
     observed = f"{facts['points']} points of {', '.join(facts.get('tags') or [])} after step {at}"
     if first:
         shown = (f"{first.get('tag')} at step {first.get('step')}: {first.get('actual')} against "

@@ -39,6 +39,11 @@ class Resumption:
     """scheduler, scheduler-restarted, data-order, data-replayed, rng, optimizer, "data-order or rng", or ""."""
 
 
+def tells_weights(tag: str) -> bool:
+    """Whether a series depends on the weights: a schedule and the order of the data go on in an untrained model too."""
+    return not (_LR.search(tag) or _FINGERPRINT.search(tag))
+
+
 def compare_resumption(expected: Series, actual: Series, at: int, *, rtol: float) -> Resumption:
     """Compare the steps after `at`, the checkpoint's step, in each series that both runs hold."""
     whole = {tag: {step: value for step, value in points.items() if step > at} for tag, points in expected.items()}

@@ -24,6 +24,9 @@ def sample_facts(plan: Plan, written: Callable[[Path], bool]) -> dict[str, Any] 
     if plan.facts.algorithm_kind not in ("rollout", "agentic") and plan.spec.samples is None:
         return None
     path = _newest(plan, written)
+    if path is not None and not written(path):
+        return {"file": outdir.relative(plan.spec.out_dir, str(path)), "rows": 0, "last": None, "first": None,
+                "problem": "it is older than the launch", "recomputed": None}
     if path is None:
         return {"file": None, "rows": 0, "problem": "", "last": None, "first": None, "recomputed": None}
     read = read_samples(path, _python(plan) or (sys.executable,), plan.environment)

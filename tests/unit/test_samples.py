@@ -17,6 +17,7 @@ from harness.judge.gates import GATES, judge_gates
 from harness.judge.model import Gate
 from harness.judge.observe import observe
 from harness.launch.child import Limits, run_child
+from harness.record.redaction import Redactor
 from harness.record.run_record import open_record
 from harness.samples.model import RolloutSample, text_features
 from harness.samples.read import read_samples, sample_of, without_special_tokens
@@ -77,6 +78,7 @@ def test_sentence_with_its_reward_passes(tmp_path: Path) -> None:
     ({"recomputed": {"values": [0.2, 0.3], "problem": ""}}, {"sample_reward": "reward-not-recomputable"}),
     ({"recomputed": {"values": [], "problem": "KeyError: 'answer'"}}, {"sample_reward": "reward-not-recomputable"}),
     ({"recomputed": None}, {"sample_reward": "reward-not-recomputable"}),
+    ({"last": sample(step=None)}, {"sample_reward": "reward-not-recomputable"}),
     ({"recomputed": {"values": [9.0, 9.0], "problem": ""}}, {"sample_reward": "reward-mismatch"}),
     ({"last": sample(agentic=True, messages=[{"role": "user"}, {"role": "tool"}, {"role": "assistant"}])},
      {"transcript": "transcript-broken"}),
@@ -271,3 +273,19 @@ def test_child_is_limited(tmp_path: Path) -> None:
     ended = run_child([sys.executable, "-c", code], {}, lambda message: None, cwd=tmp_path, environ={},
                       limits=Limits(seconds=30, rss_bytes=200 << 20))
     assert ended.code == "memory"
+
+
+def test_named_samples_of_another_run_are_not_this_runs(tmp_path: Path) -> None:
+    """A file that --samples names and that was there before the launch."""
+    from types import SimpleNamespace
+
+    from harness.supervise.samples import sample_facts
+
+    old = tmp_path / "old.jsonl"
+    old.write_text(json.dumps({"step": 10, "prompt": "p", "completion": SENTENCE}) + "\n")
+    spec = SimpleNamespace(samples=old, out_dir=tmp_path / "out", reward_check=True)
+    plan: Any = SimpleNamespace(facts=FACTS, spec=spec, interpreter=None, environment={}, redactor=Redactor())
+    stale, fresh = (sample_facts(plan, lambda path, is_new=is_new: is_new) for is_new in (False, True))
+    assert stale is not None and fresh is not None
+    assert (stale["last"], stale["problem"]) == (None, "it is older than the launch")
+    assert fresh["last"]["step"] == 10

@@ -47,6 +47,8 @@ class Broken:
     """A run with one fault."""
 
     check: str
+    code: str = ""
+    """The reason, where the name of the case is another."""
     decision: str = "NO-GO"
     checkpoints: dict[str, Any] = field(default_factory=lambda: facts(whole(0), whole(10)))
     reload: tuple[dict[str, Any], ...] = (ok(),)
@@ -88,6 +90,9 @@ BROKEN = {
     "resume-restarts-scheduler": Broken(check="resume", resume={**PARTED, "suspected": "scheduler-restarted"}),
     "resume-fails": Broken(check="resume", resume={"at": 5, "exit_code": 1}),
     "resume-unproven": Broken(check="resume", decision="CONDITIONAL", resume={"problem": "no flag resumes"}),
+    "resume-unproven-by-its-rate": Broken(
+        check="resume", decision="CONDITIONAL", code="resume-unproven",
+        resume={**PARTED, "first": None, "tags": ["train/lr", "train/batch_fingerprint"]}),
     "eval-loss-disagrees": Broken(
         check="eval_agrees", checkpoints=facts(whole(0), whole(10, metrics={"eval/loss": 0.5})),
         reload=(ok(eval_loss=2.5),)),
@@ -112,7 +117,8 @@ def test_fault_has_its_reason_and_only_its_check_sees_it(reason: str, tmp_path: 
     out_dir = broken.run().write(tmp_path)
     report = build_report(out_dir)
     given = {(item["code"], item["gate"], item["check"]) for item in report["evidence"]["reasons"]}
-    assert (report["decision"], given) == (broken.decision, {(reason, "save_reload", broken.check)}), report["summary"]
+    expected = (broken.code or reason, "save_reload", broken.check)
+    assert (report["decision"], given) == (broken.decision, {expected}), report["summary"]
     kept = tuple(check for check in SAVE_RELOAD.checks if check.__name__.removeprefix("check_").removeprefix(
         "saved_") != broken.check)
     assert len(kept) == len(SAVE_RELOAD.checks) - 1
