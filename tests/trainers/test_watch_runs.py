@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 import shlex
 import sys
@@ -138,7 +139,9 @@ def test_stall_has_stacks(out_dir_of: Callable[[Watched], Path]) -> None:
 
 
 def test_stall_is_told_and_over(out_dir_of: Callable[[Watched], Path]) -> None:
-    """Heartbeats are no progress; both lines reach the terminal."""
+    """Heartbeats are no progress; both lines reach the terminal. Which witness sees the next step first, the
+    metrics or the probe, and how many steps were made until then, is a matter of timing."""
     shown = (out_dir_of(PAUSES) / "progress.log").read_text()
     assert "Anomaly: stalled at step 24 (high): no step for" in shown
-    assert "Recovered: stalled at step 24: step 25 was reached" in shown
+    recovered = re.search(r"Recovered: stalled at step 24: (?:step (\d+) was reached|updates go on)", shown)
+    assert recovered is not None and int(recovered.group(1) or 25) >= 25, shown
