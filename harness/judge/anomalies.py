@@ -76,8 +76,18 @@ def _settled(seen: Observation, entry: Mapping[str, Any]) -> Anomaly:
         recovered = why is not None
     return Anomaly(
         type=kind, severity=Severity(entry["severity"]), step=entry.get("step"),
-        description=str(entry["description"]), action=str(entry["action_taken"]), seen_at=entry["time"],
-        recovered=recovered, recovered_at_step=step, why=why)
+        description=str(entry["description"]), action=str(entry["action_taken"]) + _stacks(seen, kind, entry),
+        seen_at=entry["time"], recovered=recovered, recovered_at_step=step, why=why)
+
+
+def _stacks(seen: Observation, kind: AnomalyType, entry: Mapping[str, Any]) -> str:
+    """Where the stacks of a stall stand, or why there are none."""
+    taken = next((item for item in seen.record.every("stacks") if item["time"] >= entry["time"]), None)
+    if kind is not AnomalyType.STALLED or taken is None:
+        return ""
+    place, problem = taken.get("path"), taken.get("problem")
+    where = f"; stacks in {place}" if place and taken.get("bytes") else "; no stacks"
+    return where + (f": {problem}" if problem else "")
 
 
 def _outlived(seen: Observation, kind: AnomalyType, entry: Mapping[str, Any]) -> str | None:

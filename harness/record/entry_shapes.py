@@ -105,6 +105,7 @@ SHAPES: Mapping[str, Any] = {
         "state!": TEXT, "ended_step": int, "why": TEXT,
     },
     "anomalies-unlisted": {"counts": dict},
+    "stacks": {"path": TEXT, "bytes": int, "problem": TEXT},
     "incident": {
         "metric!": TEXT, "step": int, "rank": int, "writer": TEXT,
         "last_points": {"loss": [list], "grad_norm": [list], "lr": [list]},

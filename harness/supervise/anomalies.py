@@ -196,6 +196,14 @@ class AnomalyWatch:
         steps = self._probed()[2]
         return self._board.moved() if before is not None and steps is not None and steps > before else []
 
+    def _start_stacks(self) -> None:
+        family = sorted(self.launcher.family())
+        if self._stacks.program is None or not family:
+            why = "py-spy is not installed" if family else "none of its processes is known here"
+            self.journal.write("stacks", path=None, bytes=0, problem=why)
+        else:
+            self._stacks.start(family, exclude=self.launcher.leave_out)
+
     def _take_stacks(self) -> None:
         text = self._stacks.poll()
         if text is not None:
@@ -216,7 +224,7 @@ class AnomalyWatch:
                 self._lines.append(self.redactor.text(_line(change)))
             is_new_stall = change.sighting.type is AnomalyType.STALLED and change.recovery is None
             if is_new_stall and not self._ended and len(self._taken) < MAX_STACKS:
-                self._stacks.start(sorted(self.launcher.family()), exclude=self.launcher.leave_out)
+                self._start_stacks()
 
     def _stops(self, change: Change) -> bool:
         """Whether --stop-on names it; what is only a note, as a loss scaler's skip, stops nothing."""

@@ -243,6 +243,27 @@ def test_masked_nan_is_told_from_a_skip(name: str, order: tuple[str, str]) -> No
     assert (run.ended() == [AnomalyType.NAN_INF]) is (name == "amp_skip")
 
 
+@pytest.mark.parametrize("order", [("loss", "grad_norm"), ("grad_norm", "loss")])
+def test_loss_and_gradient_that_are_nan_together_are_one_anomaly(order: tuple[str, str]) -> None:
+    """Whichever of them stands first in the row, the loss names it; and it is over when the loss is finite again."""
+    run = Run()
+    for i in range(20):
+        run.step(i, **dict.fromkeys(order, math.nan if i in (7, 8) else 1.0))
+    last = {change.number: change for change in run.changes}
+    assert len(last) == 1
+    (told,) = last.values()
+    assert (told.sighting.severity, told.sighting.step, told.sighting.subject) == (Severity.HIGH, 7, "train/loss")
+    assert told.recovery is not None and told.recovery.step == 11
+
+
+def test_gradient_that_is_nan_at_another_step_than_the_loss_is_another_anomaly() -> None:
+    """Two steps, two entries."""
+    run = Run()
+    for i in range(20):
+        run.step(i, loss=math.nan if i == 12 else 1.0, grad_norm=math.nan if i == 5 else 1.0)
+    assert {change.number: change.sighting.step for change in run.changes} == {1: 5, 2: 12}
+
+
 def test_nan_in_other_tags_is_one_note() -> None:
     """An evaluation metric that is NaN by design, in a hundred tags."""
     run = Run()

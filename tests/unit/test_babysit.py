@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.frameworks.base import FrameworkFacts
 from harness.judge.anomalies import check_anomalies
 from harness.judge.babysit import build_watch
 from harness.judge.observe import observe
 from harness.judge.report import write_report
 from harness.judge.verify import verify
-from harness.record.journal import read_journal
+from harness.record.journal import Journal, read_journal
+from harness.record.redaction import Redactor
 from harness.record.run_record import open_record
 from harness.record.schemas import schema_problems
-from harness.record.vocabulary import AnomalyType, CheckStatus, Severity, TargetType
+from harness.record.vocabulary import AnomalyType, CheckStatus, Phase, Severity, TargetType
+from harness.spec import RunSpec
+from harness.supervise import stacks
+from harness.supervise.anomalies import AnomalyWatch
+from harness.watch.anomalies.model import Point, Role
 from tests.unit.run_dirs import RunDir
 
 SCHEMA_FIELDS = {
@@ -68,6 +76,55 @@ def test_terminal_state_is_one_of_four(made: RunDir, state: str, tmp_path: Path)
     """An early stop is SUCCEEDED."""
     write_report(made.write(tmp_path))
     assert written(tmp_path)["terminal_state"] == state
+
+
+@pytest.mark.parametrize(("fields", "told"), [
+    ({"path": None, "bytes": 0, "problem": "py-spy is not installed"}, "no stacks: py-spy is not installed"),
+    ({"path": "stall-stacks.txt", "bytes": 900, "problem": None}, "stacks in stall-stacks.txt"),
+    ({"path": "stall-stacks.txt", "bytes": 9, "problem": "py-spy ended with exit code 1"},
+     "stacks in stall-stacks.txt: py-spy ended with exit code 1"),
+])
+def test_stall_tells_its_stacks_or_why_there_are_none(fields: dict[str, Any], told: str, tmp_path: Path) -> None:
+    """In action_taken, where a reader of the stall looks."""
+    made = RunDir().write(tmp_path)
+    anomaly(made, type="stalled", description="no step for 60 s")
+    journaled(made, "stacks", **fields)
+    write_report(made)
+    assert written(made)["anomalies_detected"][0]["action_taken"].startswith(f"recorded; {told}")
+
+
+class Alive:
+    """A job whose only process is this one."""
+
+    def family(self) -> set[int]:
+        """Itself."""
+        return {os.getpid()}
+
+    def leave_out(self, pid: int) -> None:
+        """No helper is started."""
+
+    def read_output(self, timeout_s: float) -> bytes:
+        """Prints nothing."""
+        return b""
+
+
+def test_stall_without_py_spy_is_told_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no py-spy is found: the stall is noticed as ever, and its entry says why no stacks are."""
+    monkeypatch.setattr(stacks, "find_program", lambda: None)
+    made = RunDir().write(tmp_path)
+    facts = FrameworkFacts(name="torch", reason="test")
+    with Journal(made / "journal.jsonl") as journal:
+        watch = AnomalyWatch(RunSpec(train_cmd="x", out_dir=made, workdir=made, run_id="r", interval_s=0.01), facts,
+                             journal=journal, launcher=Alive(), redactor=Redactor.from_run([], {}),
+                             phase_of=lambda run, tag: Phase.TRAIN)
+        watch.launched(time.time())
+        for step in range(1, 6):
+            watch._note(watch._board.points([Point("loss", Role.LOSS, step, 1.0, 0.0, True)]))
+        time.sleep(0.2)
+        assert any("stalled" in line for line in watch.check(3, 100))
+    write_report(made)
+    (stall,) = [item for item in written(made)["anomalies_detected"] if item["type"] == "stalled"]
+    assert stall["action_taken"].startswith("recorded; no stacks: py-spy is not installed")
 
 
 def test_early_stop_is_an_action(tmp_path: Path) -> None:

@@ -249,6 +249,8 @@ class Board:
             return any(kind is AnomalyType.NAN_INF and subject != LOSS_SUBJECT
                        for kind, subject in self._open) or any(
                 kind is AnomalyType.NAN_INF and step == sighting.step for kind, _, step in self._past)
+        if self._is_of_one_step(sighting):
+            return True
         if sighting.severity is not Severity.HIGH:
             return False
         printed = self._open.pop((AnomalyType.NAN_INF, LOSS_SUBJECT), None)
@@ -256,6 +258,20 @@ class Board:
             weaker = replace(sighting, severity=Severity.LOW)
             self._open[sighting.type, sighting.subject] = replace(printed, sighting=weaker)
             self._past.add((sighting.type, sighting.subject, sighting.step))
+        return False
+
+    def _is_of_one_step(self, sighting: Sighting) -> bool:
+        """Loss and gradient norm that are NaN at one step are one anomaly, which the graver of them names."""
+        for (kind, subject), item in list(self._open.items()):
+            known = item.sighting
+            if kind is not AnomalyType.NAN_INF or known.step != sighting.step or subject in (
+                    sighting.subject, LOSS_SUBJECT):
+                continue
+            if _RANK.index(known.severity) >= _RANK.index(sighting.severity):
+                return True
+            self._open[kind, sighting.subject] = self._open.pop((kind, subject))
+            self._past.add((kind, sighting.subject, sighting.step))
+            return False
         return False
 
     def _change(self, item: _Open, point: Point | None) -> Change | None:
