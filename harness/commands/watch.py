@@ -84,8 +84,7 @@ def look_once(spec: RunSpec) -> dict[str, Any]:
     supervisor = AttachedSupervisor(spec, None, once=True)
     supervisor.run()
     report = build_report(spec.out_dir)
-    answer = {"ok": report["decision"] != "NO-GO", **_answer(spec, report), "running": supervisor.is_running}
-    return {**answer, "terminal_state": None} if supervisor.is_running else answer
+    return {"ok": report["decision"] != "NO-GO", **_answer(spec, report), "running": supervisor.is_running}
 
 
 def _answer(spec: RunSpec, report: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def build_watch(record: RunRecord) -> dict[str, Any]:
 def _document(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str, Any]:
     found = anomalies_of(seen)
     early = verdict.terminal_state is TerminalState.EARLY_STOPPED
-    state = TerminalState.SUCCEEDED if early else verdict.terminal_state
+    state = fields.state_value(TerminalState.SUCCEEDED if early else verdict.terminal_state)
     completed = fields.completed_steps(seen)
     return {
         **fields.common_fields(record, verdict),
@@ -68,7 +68,7 @@ def _document(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "findings": findings_of(found),
         "target": str(record.fact("attached", "target") or outdir.TRAIN_LOG),
         "target_type": str(record.fact("attached", "target_type") or TargetType.LOCAL_LOG.value),
-        "terminal_state": state.value,
+        "terminal_state": state,
         "total_steps": completed,
         "final_metrics": fields.final_metrics(seen),
         "anomalies_detected": [
@@ -108,12 +108,13 @@ def finding_of(anomaly: Anomaly) -> dict[str, Any]:
 
 
 def _summary(
-    verdict: Verdict, state: TerminalState, completed: int | None, found: tuple[Anomaly, ...]
+    verdict: Verdict, state: str | None, completed: int | None, found: tuple[Anomaly, ...]
 ) -> str:
     open_ones = sum(not anomaly.recovered for anomaly in found)
     steps = completed if completed is not None else "?"
     stopped = f", stopped by {verdict.stopped_by}" if verdict.stopped_by else ""
-    return (f"{verdict.decision.value} ({verdict.confidence.value}): {state.value} after {steps} steps{stopped}; "
+    told = f"{state or 'goes on'} after {steps} steps{stopped}"
+    return (f"{verdict.decision.value} ({verdict.confidence.value}): {told}; "
             f"{len(found)} anomalies, {open_ones} unresolved")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.judge.asserted import exit_as_asserted, is_exit_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import CounterSeen, Observation, was_stopped
+from harness.judge.observe import CounterSeen, Observation, goes_on, was_stopped
 from harness.judge.reach import is_target_met
 from harness.record.journal import Entry
 from harness.record.reasons import Reason
@@ -94,6 +94,8 @@ def _no_end(seen: Observation) -> Check:
                       "only a smoke ran: capacity evidence only")
     if record.last("attempt-started") is None:
         return failed("exit", Reason.NO_REAL_RUN, "a launched run", "none", "nothing was launched")
+    if goes_on(seen):
+        return unproven("exit", Reason.RUN_GOES_ON, "exit code 0", "it goes on", "the watch ended before the run")
     return unproven("exit", Reason.RUN_UNFINISHED, "exit code 0", "unknown", "the journal has no end of the run")
 
 

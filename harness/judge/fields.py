@@ -14,7 +14,7 @@ from harness.judge.reach import furthest_step, matching_count, probe_counts
 from harness.metrics.resumption import FINGERPRINT
 from harness.record import outdir
 from harness.record.run_record import RunRecord
-from harness.record.vocabulary import Decision
+from harness.record.vocabulary import Decision, TerminalState
 
 SCHEMA_VERSION = "1.0"
 
@@ -30,6 +30,11 @@ def common_fields(record: RunRecord, verdict: Verdict) -> dict[str, Any]:
         "confidence": verdict.confidence.value,
         "next_commands": next_commands(record, verdict),
     }
+
+
+def state_value(state: TerminalState | None) -> str | None:
+    """A terminal state as the artifacts hold it, null while the run goes on."""
+    return None if state is None else state.value
 
 
 def completed_steps(seen: Observation) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 from harness.judge.fields import iso_time
 from harness.judge.model import Verdict
 from harness.record.run_record import RunRecord
-from harness.record.vocabulary import Decision
+from harness.record.vocabulary import Decision, TerminalState
 
 SCHEMA_VERSION = "1.0"
 FAILURE_KEYS = ("run_id", "out_dir", "decision", "outcome", "terminal_state", "reasons", "primary_cause")
@@ -50,7 +50,7 @@ def lineage_of(record: RunRecord, verdict: Verdict) -> dict[str, Any] | None:
         "timestamp": iso_time(record.entries[-1]["time"]),
         "harness_version": record.fact("run-started", "harness_version"),
         "launched": record.last("attempt-started") is not None, "decision": verdict.decision.value,
-        "outcome": verdict.outcome.value, "terminal_state": verdict.terminal_state.value,
+        "outcome": verdict.outcome.value, "terminal_state": (verdict.terminal_state or TerminalState.CANCELLED).value,
         "reasons": list(dict.fromkeys(reason.code.value for reason in verdict.reasons)), "primary_cause": None,
         "changes": [*(entry.get("changes") or []), *(compared.get("changes") or [])],
         "identity": entry.get("identity") or [],

@@ -98,7 +98,8 @@ class Verdict:
     decision: Decision
     outcome: Outcome
     confidence: Confidence
-    terminal_state: TerminalState
+    terminal_state: TerminalState | None
+    """None while the run goes on, whose watch ended first."""
     stopped_by: str | None
     """"cap", "timeout", "cancelled" or None, when the harness ended the run."""
     gates: tuple[Gate, ...]

@@ -478,6 +478,14 @@ def was_stopped(seen: Observation) -> str | None:
     return None if not reason or unsent else str(reason)
 
 
+def goes_on(seen: Observation) -> bool:
+    """Whether others started the run, and the watch of it ended while it went on."""
+    record = seen.record
+    return (record.last("attached") is not None and record.last("attempt-started") is not None
+            and record.last("attempt-ended") is None
+            and record.fact("run-finished", "stop_reason") in ("once", "cancelled", "owner-lost"))
+
+
 def counts_steps(seen: Observation) -> bool:
     """Whether a metric step is a trainer step: some trainers, and some loops, log once an epoch and count epochs."""
     return not _counts_epochs(seen.record, seen.facts) and not _rows_are_numbered(seen.record)

@@ -24,7 +24,7 @@ from harness.record.vocabulary import CheckStatus, Decision
 NEVER_WAIVED = frozenset({
     Reason.LOSS_NOT_FINITE, Reason.GRAD_NORM_NOT_FINITE, Reason.WEIGHTS_NOT_FINITE, Reason.FORWARD_NOT_FINITE,
     Reason.EXPECT_NOT_FINITE, Reason.NO_UPDATE_EXECUTED, Reason.NO_EFFECTIVE_UPDATE, Reason.NO_REAL_RUN,
-    Reason.RUN_UNFINISHED, Reason.WAIVER_EXPIRED,
+    Reason.RUN_UNFINISHED, Reason.RUN_GOES_ON, Reason.WAIVER_EXPIRED,
 })
 """Reasons that no policy lets pass: a run with one of them is no training."""
 CONDITIONAL_AT_MOST = frozenset({Reason.FINITENESS_UNPROVEN, Reason.UNRESOLVED_ANOMALY, Reason.UPDATES_UNPROVEN})

@@ -25,6 +25,7 @@ from harness.judge.fields import (
     iso_time,
     last_value,
     run_seconds,
+    state_value,
     trained_seconds,
 )
 from harness.judge.lineage import lineage_of
@@ -82,7 +83,7 @@ def _report(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[str,
         "train_cmd": _executed(record),
         "hyperparameters": _hyperparameters(record),
         "early_stopping": _early_stopping(record, verdict, seen),
-        "terminal_state": verdict.terminal_state.value,
+        "terminal_state": state_value(verdict.terminal_state),
         "total_steps": completed,
         "total_epochs": epochs,
         "final_metrics": final_metrics(seen),
@@ -105,7 +106,7 @@ def summary_line(verdict: Verdict, completed: int | None, target: int | None) ->
     steps = f"{completed if completed is not None else '?'}/{target if target is not None else '?'} steps"
     codes = ", ".join(dict.fromkeys(reason.code.value for reason in verdict.reasons))
     unseen = any(reason.code is Reason.RUN_UNFINISHED for reason in verdict.reasons)
-    state = "end not seen" if unseen else verdict.terminal_state.value
+    state = "end not seen" if unseen else state_value(verdict.terminal_state) or "goes on"
     return f"{verdict.decision.value} ({verdict.confidence.value}): {state}, {steps}" + (
         f"; {codes}" if codes else "")
 
@@ -197,7 +198,7 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "reload": evidence_of_reload(seen),
         "gates": [_gate(gate) for gate in verdict.gates],
         "lineage": lineage_of(record, verdict),
-        "attempts": attempts_json(seen, verdict.terminal_state.value),
+        "attempts": attempts_json(seen, state_value(verdict.terminal_state)),
         "overhead": {
             **{key: record.fact("overhead", key) for key in ("supervisor_cpu_s", "supervisor_rss_bytes")},
             "wall_added_s": _wall_added(record),

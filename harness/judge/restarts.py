@@ -71,7 +71,7 @@ def checkpoints_of(record: RunRecord) -> list[dict[str, Any]]:
     return (record.fact("checkpoints", "facts", {}) or {}).get("checkpoints") or []
 
 
-def attempts_json(seen: Observation, terminal_state: str) -> list[dict[str, Any]]:
+def attempts_json(seen: Observation, terminal_state: str | None) -> list[dict[str, Any]]:
     """As train-model.json holds them; an attempt that another one followed had failed."""
     launches, checkpoints = attempts(seen.record), checkpoints_of(seen.record)
     rows = []

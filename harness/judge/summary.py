@@ -23,11 +23,12 @@ def render_summary(report: dict[str, Any], out_dir: Path, failure: dict[str, Any
     aside = " (stopped at the cap by the harness)" if evidence["command"]["stopped_by"] == "cap" else ""
     if any(reason["code"] == Reason.RUN_UNFINISHED.value for reason in evidence["reasons"]):
         aside = " (its end was not seen)"
+    state = report["terminal_state"] or "none, the run goes on"
     lines = [
         heading,
         "=" * len(heading),
         f"Command: {report['train_cmd']}",
-        f"Terminal state: {report['terminal_state']}" + aside,
+        f"Terminal state: {state}" + aside,
         f"Steps completed: {_count(report['total_steps'])}/{_count(evidence['requested'].get('target_steps'))}",
         f"Epochs completed: {_count(report['total_epochs'])}/{_count(evidence['requested'].get('target_epochs'))}",
         f"Training duration: {clock(report['training_duration_seconds'])}",

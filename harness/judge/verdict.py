@@ -8,7 +8,7 @@ from harness.judge.asserted import asserted_state, is_exit_asserted
 from harness.judge.checks_progress import OWN_STOP_CODES, OWN_STOP_SIGNALS, check_exit
 from harness.judge.gates import GateSpec, judge_gates
 from harness.judge.model import Gate, ReasonGiven, Verdict
-from harness.judge.observe import Observation, observe, was_stopped
+from harness.judge.observe import Observation, goes_on, observe, was_stopped
 from harness.judge.own_stop import trainer_stop
 from harness.judge.reach import check_target_step, is_target_met
 from harness.judge.restarts import was_restarted
@@ -44,10 +44,13 @@ def judge(
     ), seen
 
 
-def terminal_state(seen: Observation) -> tuple[TerminalState, str | None]:
-    """How the run ended, and what ended it: of the harness, or "trainer" for the trainer's own early stopping."""
+def terminal_state(seen: Observation) -> tuple[TerminalState | None, str | None]:
+    """How the run ended, None while it goes on, and what ended it: of the harness, or "trainer" for the trainer's own
+    early stopping."""
     record = seen.record
     ended = record.last_end()
+    if goes_on(seen):
+        return None, None
     if ended is None:
         lost = record.last("attempt-started") is not None or record.last("stop-requested") is not None
         return (TerminalState.CANCELLED if lost else TerminalState.FAILED), None

@@ -55,6 +55,7 @@ class Reason(str, Enum):
     CANCELLED = "cancelled"
     SUPERVISOR_LOST = "supervisor-lost"
     RUN_UNFINISHED = "run-unfinished"
+    RUN_GOES_ON = "run-goes-on"
     NO_REAL_RUN = "no-real-run"
     TARGET_UNKNOWN = "target-unknown"
     TARGET_NOT_REACHED = "target-not-reached"
@@ -231,6 +232,9 @@ REASONS: dict[Reason, ReasonSpec] = {
         _I, "the harness itself was killed; the trainer was stopped with it", "run it again"),
     Reason.RUN_UNFINISHED: _reason(
         _I, "the run has no end in its journal", "wait for it, then judge again with `python -m harness verify`"),
+    Reason.RUN_GOES_ON: _reason(
+        _U, "the watch ended before the run did, which goes on",
+        "watch it to its end, or give its logs to `python -m harness judge` once it has ended"),
     Reason.NO_REAL_RUN: _reason(
         _B, "nothing was launched, so nothing was proven", "mend the gate that failed before the launch"),
     Reason.TARGET_UNKNOWN: _reason(

@@ -224,7 +224,7 @@ class AttachedSupervisor:
         collection.tracked_end = self._tracked_end(collection) if is_settled else None
         if collection.tracked_end is not None:
             return True
-        if idle_s < self.spec.idle_timeout_s or self.once:
+        if idle_s < self.spec.idle_timeout_s:
             return False
         self.ask_stop("idle")
         return True

@@ -112,6 +112,12 @@ def test_one_look_tells_the_state_and_keeps_nothing(project: Project, jobs: list
     assert (code, answer["ok"], answer["running"], answer["terminal_state"]) == (0, True, True, None)
     assert 1 <= answer["total_steps"] < 10 and answer["target_steps"] == 10
     assert sorted(path.name for path in project.path.iterdir()) == ["others.log", "others_train.py"]
+    code, answer, _ = watch(project, "others.log", "--once", "--out-dir", "look")
+    watched, report = (json.loads((project.path / "look" / name).read_text())
+                       for name in ("babysit-training.json", "train-model.json"))
+    assert (answer["terminal_state"], watched["terminal_state"], report["terminal_state"]) == (None, None, None)
+    assert (answer["outcome"], "run-goes-on" in reasons(report)) == ("unproven", True)
+    assert not (project.path / "look" / "check-failed-run.json").exists()
     jobs[0].process.kill()
     jobs[0].process.wait()
     jobs[0].log.write_text("step 1/10 loss 0.5\nTraceback (most recent call last):\nKeyError: 'labels'\n")
@@ -172,8 +178,8 @@ def test_end_of_the_watch_touches_no_process(project: Project, jobs: list[Job]) 
     assert not gone(jobs[0].process.pid)
     assert not (project.path / "signalled").exists()
     report = project.report()
-    assert "run-unfinished" in reasons(report)
-    assert report["decision"] != "GO"
+    assert "run-goes-on" in reasons(report)
+    assert (report["decision"], report["terminal_state"]) == ("CONDITIONAL", None)
 
 
 @pytest.mark.parametrize(
