@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -48,11 +50,12 @@ class Project:
                 "-m", "real_step", "-q", *flags]
 
     def start(self, *flags: str, **more: Any) -> subprocess.Popen[str]:
-        """Start pytest; its output is piped."""
+        """Start pytest; its output is piped, and it hears SIGINT also where our own tests run in the background."""
         return subprocess.Popen(self.arguments(*flags), cwd=self.path, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, start_new_session=True, env=_environment(), **more)
+                                stderr=subprocess.STDOUT, start_new_session=True, env=_environment(),
+                                preexec_fn=hear_sigint, **more)
 
-    def run(self, *flags: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(self, *flags: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run pytest to its end."""
         return subprocess.run(self.arguments(*flags), cwd=self.path, text=True, errors="backslashreplace",
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, env=_environment(),
@@ -61,7 +64,7 @@ class Project:
     def harness(self, *words: str) -> tuple[int, dict[str, Any]]:
         """`python -m harness ...`: exit code and the JSON that it printed."""
         done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=self.path, text=True,
-                              capture_output=True, timeout=180, env=_environment(), check=False)
+                              capture_output=True, timeout=400, env=_environment(), check=False)
         return done.returncode, json.loads(done.stdout)
 
     def report(self, out_dir: Path | None = None) -> dict[str, Any]:
@@ -84,11 +87,16 @@ class Project:
         return self.launches[0]
 
 
+def hear_sigint() -> None:
+    """A shell lets what it starts in the background ignore SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "REAL_STEP_"))}
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 90.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 300.0) -> None:
     """Poll until the condition holds; fails the test otherwise."""
     deadline = time.monotonic() + timeout
     while not condition():
@@ -115,5 +123,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
     found = Project(path=tmp_path)
     yield found
     for pid in found.launches:
-        if not gone(pid):
-            psutil.Process(pid).kill()
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.cwd() == str(tmp_path):
+                process.kill()

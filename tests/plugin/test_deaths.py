@@ -26,7 +26,7 @@ def test_ctrl_c_ends_cancelled_with_a_report(project: Project) -> None:
     pytest_process = project.start("--train-cmd", project.toy(*SLOW))
     trainer = project.wait_for_steps(5)
     pytest_process.send_signal(signal.SIGINT)
-    output, _ = pytest_process.communicate(timeout=180)
+    output, _ = pytest_process.communicate(timeout=400)
     assert gone(trainer)
     report = project.report()
     assert (report["terminal_state"], report["decision"]) == ("CANCELLED", "NO-GO")
@@ -41,7 +41,7 @@ def test_killed_pytest_takes_the_trainer_with_it(project: Project, flags: tuple[
     pytest_process = project.start("--train-cmd", project.toy(*SLOW), *flags)
     trainer = project.wait_for_steps(5)
     pytest_process.kill()
-    pytest_process.communicate(timeout=180)
+    pytest_process.communicate(timeout=400)
     wait_until(lambda: gone(trainer))
     wait_until(lambda: (project.out_dir / "train-model.json").exists())
     assert project.report()["terminal_state"] == "CANCELLED"
@@ -53,7 +53,7 @@ def test_killed_worker_ends_the_run_once(project: Project) -> None:
     trainer = project.wait_for_steps(5)
     owner = psutil.Process(supervisor_pid(project)).ppid()
     os.kill(owner, signal.SIGKILL)
-    output, _ = pytest_process.communicate(timeout=180)
+    output, _ = pytest_process.communicate(timeout=400)
     assert gone(trainer)
     assert pytest_process.returncode == 1, output
     assert len(project.launches) == 1
@@ -66,7 +66,7 @@ def test_killed_supervisor_leaves_no_trainer_and_a_report(project: Project) -> N
     trainer = project.wait_for_steps(5)
     family = [trainer, *(child.pid for child in psutil.process_iter() if _is_toy(child, project))]
     os.kill(supervisor_pid(project), signal.SIGKILL)
-    output, _ = pytest_process.communicate(timeout=180)
+    output, _ = pytest_process.communicate(timeout=400)
     assert all(gone(pid) for pid in family)
     assert pytest_process.returncode == 1, output
     assert "supervisor-lost" in reasons(project.report())
@@ -88,7 +88,7 @@ def test_supervisor_killed_at_any_instant_leaves_nothing(project: Project, seed:
     pid = supervisor_pid(project)
     time.sleep(random.Random(seed).uniform(0.0, 0.8))
     os.kill(pid, signal.SIGKILL)
-    pytest_process.communicate(timeout=180)
+    pytest_process.communicate(timeout=400)
     wait_until(lambda: all(gone(trainer) for trainer in project.launches))
     code, result = project.harness("verify", str(project.out_dir))
     assert code == 1
@@ -96,8 +96,12 @@ def test_supervisor_killed_at_any_instant_leaves_nothing(project: Project, seed:
 
 
 def test_trainer_that_ignores_sigterm_is_killed(project: Project) -> None:
-    """--run-timeout: SIGTERM, the group's SIGTERM after the grace, SIGKILL; TIMEOUT."""
-    done = project.run("--train-cmd", project.toy(*SLOW, "--ignore-term"), "--run-timeout", "2", "--stop-grace", "0.5")
+    """--run-timeout: SIGTERM, the group's SIGTERM after the grace, SIGKILL; TIMEOUT.
+
+    The shell ignores SIGTERM from its first moment on, and the trainer inherits that, however late it starts.
+    """
+    (project.path / "run.sh").write_text(f"trap '' TERM\nexec {project.toy(*SLOW)}\n")
+    done = project.run("--train-cmd", "bash run.sh", "--run-timeout", "4", "--stop-grace", "0.5")
     assert done.returncode == 1
     report = project.report()
     assert report["terminal_state"] == "TIMEOUT"
@@ -122,7 +126,7 @@ def test_cap_stops_a_run_that_goes_on(project: Project) -> None:
     report = project.report()
     assert report["terminal_state"] == "SUCCEEDED", done.stdout
     assert report["evidence"]["command"]["stopped_by"] == "cap"
-    assert report["total_steps"] < 200
+    assert 20 <= report["total_steps"] < 2000
 
 
 def test_out_dir_has_one_writer(project: Project) -> None:
@@ -133,5 +137,5 @@ def test_out_dir_has_one_writer(project: Project) -> None:
 
     assert is_held(project.out_dir)
     first.send_signal(signal.SIGINT)
-    first.communicate(timeout=180)
+    first.communicate(timeout=400)
     assert not is_held(project.out_dir)

@@ -72,7 +72,7 @@ def test_wrong_flag_is_a_configuration_error(project: Project) -> None:
 
 def test_run_that_stands_still_is_stalled(project: Project) -> None:
     """Its time is up, and nothing in the log says why."""
-    project.run("--train-cmd", script(project, BEGIN + "time.sleep(600)"), "--run-timeout", "3")
+    project.run("--train-cmd", script(project, BEGIN + "time.sleep(600)"), "--run-timeout", "8")
     found = failure(project)
     assert (found["primary_cause"], found["run_status"]) == ("stalled", "hung")
     assert any("step 2 of 10" in entry["text"] for entry in found["evidence"])

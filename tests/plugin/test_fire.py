@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
+import sqlite3
 import sys
-import time
 
 import pytest
 
@@ -43,13 +44,15 @@ def test_output_of_any_kind_does_not_break_a_run(name: str, project: Project) ->
 
 def test_deleted_event_directory_is_told(project: Project) -> None:
     """The trainer goes on into a file without a name; the report says that the source is gone."""
-    pytest_process = project.start("--train-cmd", project.toy("--max-steps", "80", "--sleep", "0.05"))
+    hold = ("--hold-at", "30", "--hold-for", "deleted", "", "1")
+    pytest_process = project.start("--train-cmd", project.toy("--max-steps", "40", "--sleep", "0.05", *hold))
     project.wait_for_steps(20)
-    time.sleep(1.5)
+    wait_until(lambda: is_read(project))
     for path in (project.path / "events").iterdir():
         path.unlink()
     (project.path / "events").rmdir()
-    output, _ = pytest_process.communicate(timeout=180)
+    (project.path / "deleted").touch()
+    output, _ = pytest_process.communicate(timeout=400)
     report = project.report()
     assert "Traceback" not in output
     assert report["evidence"]["attempts"][0]["exit_code"] == 0
@@ -58,26 +61,36 @@ def test_deleted_event_directory_is_told(project: Project) -> None:
     assert sum(source["points"] for source in sources) > 0
 
 
+def is_read(project: Project) -> bool:
+    """Whether the supervisor has stored points of the run."""
+    database = project.out_dir / "metrics.db"
+    with contextlib.suppress(sqlite3.Error):
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+        with contextlib.closing(connection):
+            return bool(connection.execute("SELECT count(*) FROM point").fetchone()[0])
+    return False
+
+
 def test_stopped_trainer_is_stalled_and_not_killed(project: Project) -> None:
     """SIGSTOP for a while: a finding, no signal of ours; after SIGCONT the run ends with GO."""
-    pytest_process = project.start("--train-cmd", project.toy("--max-steps", "120", "--sleep", "0.05"),
-                                   "--interval", "1")
-    trainer = project.wait_for_steps(80)  # the pace is known after four looks
+    flags = ("--max-steps", "4000", "--sleep", "0.05", "--hurry-after", "continued")
+    pytest_process = project.start("--train-cmd", project.toy(*flags), "--interval", "1", "--no-backoff")
+    trainer = project.wait_for_steps(1)
+    shown = project.out_dir / "progress.log"
+    wait_until(lambda: shown.read_text().count("next report in") >= 6)  # the pace is known after four looks
     os.kill(trainer, signal.SIGSTOP)
     wait_until(lambda: any(entry["event"] == "anomaly" and entry["type"] == "stalled" for entry in project.events()))
     assert not gone(trainer)
+    (project.path / "continued").touch()
     os.kill(trainer, signal.SIGCONT)
-    output, _ = pytest_process.communicate(timeout=180)
+    output, _ = pytest_process.communicate(timeout=400)
     assert pytest_process.returncode == 0, output
     assert not [entry for entry in project.events() if entry["event"] == "signal-sent"]
 
 
 def test_stopped_trainer_is_ended_by_the_run_timeout(project: Project) -> None:
     """A limit says so: SIGTERM waits behind SIGSTOP, SIGKILL does not."""
-    pytest_process = project.start("--train-cmd", project.toy("--max-steps", "900", "--sleep", "0.05"),
-                                   "--run-timeout", "5", "--stop-grace", "0.5")
-    trainer = project.wait_for_steps(10)
-    os.kill(trainer, signal.SIGSTOP)
-    pytest_process.communicate(timeout=180)
-    assert gone(trainer)
+    project.run("--train-cmd", project.toy("--max-steps", "9000", "--sleep", "0.05", "--stop-at", "10"),
+                "--run-timeout", "5", "--stop-grace", "0.5")
+    assert all(gone(trainer) for trainer in project.launches)
     assert project.report()["terminal_state"] == "TIMEOUT"

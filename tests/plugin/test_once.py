@@ -22,7 +22,7 @@ def test_acceptance_launches_once(project: Project, flags: tuple[str, ...]) -> N
 @pytest.mark.parametrize("flags", [(), ("-n2",)], ids=" ".join)
 def test_failing_trainer_is_launched_once(project: Project, flags: tuple[str, ...]) -> None:
     """A trainer that dies at its start is not started again by the next test."""
-    done = project.run("--train-cmd", project.toy("--fail"), *flags)
+    done = project.run("--train-cmd", project.toy("--fail"), "--crash-window", "300", *flags)
     assert done.returncode == 1
     assert len(project.launches) == 1
     assert "crashed-in-window" in reasons(project.report())
@@ -74,9 +74,9 @@ def test_run_option_judges_a_run_that_is_there(project: Project) -> None:
 
 def test_timeout_of_a_test_does_not_cut_the_run(project: Project) -> None:
     """pytest-timeout counts the test, not the training run in its fixture."""
-    done = project.run("--train-cmd", project.toy("--sleep", "0.2"), "--timeout", "2")
+    done = project.run("--train-cmd", project.toy("--sleep", "0.3"), "--timeout", "4")
     assert done.returncode == 0, done.stdout
-    assert project.report()["training_duration_seconds"] > 3
+    assert project.report()["training_duration_seconds"] > 4
 
 
 def test_other_plugins_disturb_nothing(project: Project) -> None:

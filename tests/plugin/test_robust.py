@@ -63,7 +63,7 @@ def test_second_session_is_refused_at_once(project: Project) -> None:
     assert (code, running["running"], running["decision"]) == (1, True, None)
     assert len(project.launches) == 1
     first.send_signal(signal.SIGINT)
-    first.communicate(timeout=180)
+    first.communicate(timeout=400)
 
 
 def test_run_that_is_there_shows_no_old_progress(project: Project) -> None:
@@ -192,7 +192,7 @@ def test_killed_owner_and_removed_out_dir_do_not_launch_again(project: Project) 
     owner = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
     project.out_dir.rename(project.path / "elsewhere")
     os.kill(owner, signal.SIGKILL)
-    output, _ = pytest_process.communicate(timeout=180)
+    output, _ = pytest_process.communicate(timeout=400)
     wait_until(lambda: gone(trainer))
     time.sleep(0.5)
     assert pytest_process.returncode == 1, output

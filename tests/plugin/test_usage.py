@@ -51,7 +51,7 @@ def test_bad_options_are_usage_errors(project: Project, flags: tuple[str, ...], 
 def test_missing_command_is_told_without_the_marker_too(project: Project) -> None:
     """Selecting the suite without -m asks for the command as well."""
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "harness.acceptance"]
-    done = subprocess.run(words, cwd=project.path, text=True, capture_output=True, timeout=180, check=False)
+    done = subprocess.run(words, cwd=project.path, text=True, capture_output=True, timeout=400, check=False)
     assert done.returncode == USAGE_ERROR
     assert "no training command" in done.stderr + done.stdout
 

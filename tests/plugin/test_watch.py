@@ -15,8 +15,10 @@ import pytest
 from .conftest import Project, _environment
 
 STEADY = ("--max-steps", "60", "--sleep", "0.1")
+REPORTED = ("--hold-at", "50", "--hold-for", "reports/train-run/progress.log", "] Step")
+"""Before step 50 the trainer waits for so many reports as the word behind says: load may make them rarer."""
 LINE = re.compile(r"\[\d\d:\d\d:\d\d\] Step \d+/60 \(\d+%\) \| loss=\S+ \| (?:lr=0\.1 \| )?(?:grad_norm=\S+ \| )?"
-                  r"(?:\S+ steps/s \| )?CPU (?:\d+% )?\d+ MB \| (?:I/O \S+ MB/s \| )?(?:ETA \d+s \| )?"
+                  r"(?:\S+ steps/s \| )?CPU (?:\d+% )?\d+ MB \| (?:I/O \S+ MB/s \| )?(?:ETA (?:\d+m )?\d+s \| )?"
                   r"next report in 1s")
 
 
@@ -36,7 +38,7 @@ def on_a_terminal(project: Project, *flags: str) -> str:
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert process.wait(120) == 0
+    assert process.wait(400) == 0
     reader.join(30)
     os.close(ours)
     return b"".join(written).decode()
@@ -44,7 +46,8 @@ def on_a_terminal(project: Project, *flags: str) -> str:
 
 def test_progress_is_live_on_a_terminal(project: Project) -> None:
     """Progress lines replace each other; what follows them begins a line of its own."""
-    text = on_a_terminal(project, "--train-cmd", project.toy(*STEADY), "--interval", "0.5", "--no-backoff")
+    text = on_a_terminal(project, "--train-cmd", project.toy(*STEADY, *REPORTED, "6"), "--interval", "0.5",
+                         "--no-backoff")
     places = [match.start() for match in re.finditer(r"\[\d\d:\d\d:\d\d\] Step", text)]
     assert len(places) >= 3, text
     assert all(text[place - 1] == "\r" for place in places)
@@ -55,7 +58,7 @@ def test_progress_is_live_on_a_terminal(project: Project) -> None:
 
 def test_progress_is_plain_lines_in_ci(project: Project) -> None:
     """Through pytest's capture, before the first dot; every fifth is followed by a summary."""
-    done = project.run("--train-cmd", project.toy(*STEADY), "--interval", "0.5", "--no-backoff")
+    done = project.run("--train-cmd", project.toy(*STEADY, *REPORTED, "6"), "--interval", "0.5", "--no-backoff")
     assert done.returncode == 0, done.stdout
     lines = [line for line in done.stdout.splitlines() if re.match(r"\[\d\d:", line)]
     assert len(lines) >= 6
@@ -67,7 +70,7 @@ def test_progress_is_plain_lines_in_ci(project: Project) -> None:
 
 def test_progress_goes_into_a_file_under_xdist(project: Project) -> None:
     """progress.log holds what no worker can show."""
-    done = project.run("--train-cmd", project.toy(*STEADY), "--interval", "0.5", "-n2")
+    done = project.run("--train-cmd", project.toy(*STEADY, *REPORTED, "2"), "--interval", "0.5", "-n2")
     assert done.returncode == 0, done.stdout
     assert "next report in" not in done.stdout
     assert (project.out_dir / "progress.log").read_text().count("next report in") >= 2

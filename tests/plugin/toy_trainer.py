@@ -25,6 +25,13 @@ def save(directory: Path, weights: list[float]) -> None:
         struct.pack("<Q", len(header)) + header + struct.pack("<2f", *weights))
 
 
+def hold(path: Path, text: str, count: int) -> None:
+    """Until a file is there that holds a text so many times; two minutes at most."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not (path.exists() and path.read_text(errors="replace").count(text) >= count):
+        time.sleep(0.02)
+
+
 def main() -> None:
     """Fit y = 2x + 1."""
     parser = argparse.ArgumentParser()
@@ -34,6 +41,10 @@ def main() -> None:
     parser.add_argument("--log-dir", type=Path, required=True)
     parser.add_argument("--save-dir", type=Path)
     parser.add_argument("--launches", type=Path, help="gets one line a launch")
+    parser.add_argument("--hurry-after", type=Path, help="no more sleep once this file is there")
+    parser.add_argument("--hold-at", type=int, default=0, help="wait before this step for --hold-for")
+    parser.add_argument("--hold-for", nargs=3, default=("", "", "0"), metavar=("PATH", "TEXT", "COUNT"))
+    parser.add_argument("--stop-at", type=int, default=0, help="SIGSTOP to itself before this step")
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--fail", action="store_true", help="raise before the first step")
     parser.add_argument("--child", action="store_true", help="start a process that forks twice and lives on")
@@ -63,6 +74,10 @@ def main() -> None:
         save(arguments.save_dir / "step_000000", weights)
     with (arguments.log_dir / "metrics.jsonl").open("a") as log:
         for step in range(1, arguments.max_steps + 1):
+            if step == arguments.hold_at:
+                hold(Path(arguments.hold_for[0]), arguments.hold_for[1], int(arguments.hold_for[2]))
+            if step == arguments.stop_at:
+                os.kill(os.getpid(), signal.SIGSTOP)
             if step == arguments.crash_at and len(arguments.launches.read_text().split()) <= arguments.crashes:
                 print(arguments.crash_with, flush=True)
                 os._exit(1)
@@ -75,7 +90,8 @@ def main() -> None:
             log.write(json.dumps(row) + "\n")
             log.flush()
             print(f"step={step} loss={error**2:.4f}", flush=True)
-            time.sleep(arguments.sleep)
+            if arguments.hurry_after is None or not arguments.hurry_after.exists():
+                time.sleep(arguments.sleep)
     if arguments.save_dir:
         save(arguments.save_dir / f"step_{arguments.max_steps:06d}", weights)
 
