@@ -25,6 +25,8 @@ _DIGITS = re.compile(rb"[0-9]+")
 _WARNING = re.compile(r"(?i)\bwarn(?:ing)?\b|\w{1,60}Warning\b|^\W{0,3}W\d{4} |\bretry(?:ing)? in\b|\bnon-fatal\b")
 _THREAD = re.compile(r"^\s*Exception in thread |Task exception was never retrieved|exception calling callback"
                      r"|Unhandled exception in (?:thread|task)")
+_USAGE = re.compile(r"^usage: |^\s{2,200}(?:\[?-{1,2}\w|\{\w)")
+"""Lines of a usage text or a help page: they list choices, and tell of nothing that happened."""
 _IGNORED = re.compile(r"^\s*Exception ignored in")
 _STAGE = re.compile(r"stage=([A-Za-z_]{1,60})")
 _PID = re.compile(r"(?:process|pid:?|PID) {0,2}(\d{1,10})")
@@ -163,7 +165,7 @@ class LogReader:
             event.rank = int(found[2])
             event.rule = match_rule(Where.EXIT, event.text)
             return event.rule is not None
-        rule = match_rule(Where.LINE, text)
+        rule = match_rule(Where.LINE, text) if not _USAGE.match(text) else None
         if rule is not None:
             is_warning = rule.id not in _EVEN_AS_WARNING and bool(_WARNING.search(text))
             named = named_rank(text.encode())

@@ -16,7 +16,7 @@ from harness.record.run_record import RunRecord, open_record
 _SHOWN = ("loss", "grad_norm", "lr", "learning_rate", "reward")
 MAX_SERIES = 6
 NUM_POINTS = 5
-STOPS = frozenset({"timeout", "cancelled", "owner-lost"})
+STOPS = frozenset({"timeout", "cancelled", "owner-lost", "stop-on"})
 """Ends that the harness brought about because of the run or its owner; a cap or an early stop is no failure."""
 
 
@@ -73,11 +73,21 @@ def _facts(record: RunRecord, report: dict[str, Any]) -> RunFacts:
         command=shlex.join(argv) if argv else record.spec.train_cmd,
         exit_code=code, stopped=stop if stop in STOPS else None, seconds=float(ended.get("seconds") or 0.0),
         launch_error=record.fact("launch-failed", "message"),
-        reasons=tuple((code, seen) for code, seen in _reasons(evidence, launched=launched)
-                      if is_clean or code.endswith("-not-finite")),
+        reasons=(*((code, seen) for code, seen in _reasons(evidence, launched=launched)
+                   if is_clean or code.endswith("-not-finite")), *(_stopped_on(record) if stop == "stop-on" else ())),
         trajectory=_trajectory(record), last_step=report.get("total_steps"),
         target=(evidence.get("requested") or {}).get("target_steps"), terminal_state=report.get("terminal_state"),
     )
+
+
+def _stopped_on(record: RunRecord) -> tuple[tuple[str, str], ...]:
+    """The anomaly that --stop-on ended the run for, as a reason of its own: (stopped-on-TYPE, what was seen)."""
+    entry = next((entry for entry in record.every("anomaly")
+                  if str(entry.get("action_taken")).startswith("the run was stopped")), None)
+    if entry is None:
+        return ()
+    at = f"step {entry['step']}: " if entry.get("step") is not None else ""
+    return ((f"stopped-on-{entry['type']}", f"{at}{entry.get('description')}"),)
 
 
 def _reasons(evidence: dict[str, Any], *, launched: bool) -> list[tuple[str, str]]:

@@ -86,6 +86,8 @@ FIXES: dict[str, Fix] = {
                            "python -m harness metrics {out}"),
     "inspect-agent": _fix("look at one trajectory, and compare its length with the context", _SAFE, 2,
                           "shows why trajectories are dropped", "{retry}"),
+    "look-at-series": _fix("look at the series before the step that the evidence names", _SAFE, 1,
+                           "shows whether it went that way slowly or at once", "python -m harness metrics {out}"),
     "find-first-nan": _fix("look at the series before the first value that is not finite", _SAFE, 1,
                            "shows the step, and whether the gradient grew before it",
                            "python -m harness metrics {out} --last 20"),

@@ -71,6 +71,9 @@ class Rule:
     """Must be found in the traceback's frames or the stage before it, where given."""
     is_infrastructure: bool = False
     """Whether the same job may well succeed when it is launched again with nothing changed."""
+    may_pass: bool = False
+    """Whether what ended the run can have lain outside the job (memory that others took, a killed worker), so that a
+    retry with nothing changed is not pointless, though nothing says that it will succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

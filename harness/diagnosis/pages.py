@@ -21,7 +21,7 @@ _INTRO = (
     "",
     "`python -m harness diagnose PATH...` applies these rules. A safe fix may be applied as it is; the others need a "
     "person's approval; a dangerous one changes what is trained. *Relaunch* marks what the same job may survive with "
-    "nothing changed.",
+    "nothing changed; *may pass* what can have lain outside the job, so that such a retry is not refused as pointless.",
     "",
 )
 
@@ -42,7 +42,7 @@ def render_triage() -> str:
 
 def _row(rule: Rule) -> str:
     marks = [rule.role.value] if rule.role is not Role.CAUSE else []
-    marks += ["relaunch"] if rule.is_infrastructure else []
+    marks += ["relaunch"] if rule.is_infrastructure else ["may pass"] if rule.may_pass else []
     return (f"| {rule.id} ({rule.where.value}, {rule.confidence:g}) | {_cell(rule.says)} | {_cell(rule.rules_out)} | "
             f"{', '.join(rule.fixes)} | {', '.join(marks)} |")
 

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +18,7 @@ from harness.diagnosis.fixes import FIXES
 from harness.diagnosis.inputs import Inputs, find_inputs
 from harness.diagnosis.model import Event, Fix, Rule
 from harness.diagnosis.read import RunReading, read_run
+from harness.diagnosis.rules import RULES
 from harness.errors import ConfigError
 from harness.record import outdir
 from harness.record.files import read_json, strict, write_json
@@ -82,6 +83,12 @@ def read_failure(out_dir: Path, run_id: str) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = document
     return found
+
+
+def rule_of(document: Mapping[str, Any]) -> Rule | None:
+    """The rule that a diagnosis was made by, as its blocker names it; None for an unknown cause."""
+    named = {str(item["title"]).rpartition(": ")[2] for item in document["findings"] if item["severity"] == "blocker"}
+    return next((rule for rule in RULES if rule.id in named), None)
 
 
 def is_failed(report: dict[str, Any]) -> bool:

@@ -17,10 +17,11 @@ _TRAIN = r"(?i)stage=train|train_step|training_step|train_loop|backward|optimize
 
 
 def _rule(id: str, cause: C, where: Where, pattern: str, confidence: float, says: str, fixes: str = "", *,
-          rules_out: str = "", role: Role = Role.CAUSE, frames: str | None = None, infra: bool = False) -> Rule:
+          rules_out: str = "", role: Role = Role.CAUSE, frames: str | None = None, infra: bool = False,
+          may_pass: bool = False) -> Rule:
     return Rule(id=id, cause=cause, where=where, pattern=re.compile(pattern), confidence=confidence, says=says,
                 fixes=tuple(fixes.split()), rules_out=rules_out, role=role,
-                frames=None if frames is None else re.compile(frames), is_infrastructure=infra)
+                frames=None if frames is None else re.compile(frames), is_infrastructure=infra, may_pass=may_pass)
 
 
 _EFFECT = Role.CONSEQUENCE
@@ -88,7 +89,7 @@ _DISTRIBUTED = (
     _rule("dataloader-gone", C.DATA_PIPELINE, _EXCEPTION, r"^(?:ConnectionResetError|ConnectionRefusedError|EOFError"
           r"|BrokenPipeError)\b", 0.7, "A DataLoader worker went away while it handed over a batch; what ended it is "
           "not in its own output.", "loader-in-process confirm-host-oom", frames=r"_try_get_data|resource_sharer",
-          rules_out="the network: the connection is that to a worker of the same process"),
+          rules_out="the network: the connection is that to a worker of the same process", may_pass=True),
     _rule("port-in-use", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)address already in use|EADDRINUSE", 0.95,
           "The port of the rendezvous or of a server is held by another process.", "other-port",
           rules_out="the network: the port is taken on this host"),
@@ -136,10 +137,10 @@ _DATA = (
           rules_out="the model and the command: the first row was refused before any training"),
     _rule("shared-memory", C.DATA_PIPELINE, _EXCEPTION, r"(?i)bus error|shared memory|shm_open", 0.92,
           "Shared memory (/dev/shm) ran out, which ends its users by SIGBUS.", "more-shared-memory",
-          rules_out="host memory as a whole: the limit is that of /dev/shm"),
+          rules_out="host memory as a whole: the limit is that of /dev/shm", may_pass=True),
     _rule("dataloader-worker", C.DATA_PIPELINE, _EXCEPTION, r"DataLoader worker \(pid(?:\(s\))? [\d, ]{1,200}\) (?:is"
           r" killed|exited)", 0.8, "A DataLoader worker died; what ended it is not in its own output.",
-          "loader-in-process confirm-host-oom"),
+          "loader-in-process confirm-host-oom", may_pass=True),
     _rule("dataset-schema", C.DATA_PIPELINE, _EXCEPTION, r"^(?:KeyError|IndexError|TypeError|ValueError)\b",
           0.75, "Code that reads the data met a row that it cannot use.", "inspect-data",
           frames=r"__getitem__|__next__|_worker_loop|collate|(?i:dataset|data_?loader|preprocess|tokenize_)"
@@ -278,9 +279,9 @@ _SCHEDULER = (
 _PROCESS = (
     _rule("bus-error", C.DATA_PIPELINE, _EXIT, r"^signal SIGBUS", 0.75,
           "The process was ended by SIGBUS: mostly shared memory (/dev/shm) or a file that was cut while it was "
-          "mapped.", "more-shared-memory"),
+          "mapped.", "more-shared-memory", may_pass=True),
     _rule("bus-error-line", C.DATA_PIPELINE, _LINE, r"Bus error", 0.8,
-          "A process was ended by SIGBUS: mostly shared memory (/dev/shm).", "more-shared-memory"),
+          "A process was ended by SIGBUS: mostly shared memory (/dev/shm).", "more-shared-memory", may_pass=True),
     _rule("segfault", C.PROCESS_CRASH, _LINE, r"Segmentation fault|Fatal Python error|SIGSEGV|free\(\): invalid"
           r"|double free|Illegal instruction|malloc\(\): ", 0.85, "Native code crashed.", "native-stack"),
     _rule("segfault-exit", C.PROCESS_CRASH, _EXIT, r"^signal SIG(?:SEGV|ILL|FPE)", 0.8, "Native code crashed.",
@@ -305,11 +306,13 @@ _PROCESS = (
     _rule("exit-call", C.PROCESS_CRASH, _EXCEPTION, r"^SystemExit", 0.3, "The program ended itself.", "", role=_EFFECT),
 )
 _METRICS = (
-    _rule("judged-not-finite", C.NAN_INF, _METRIC, r"^(?:loss|grad-norm|weights)-not-finite$", 0.9,
+    _rule("judged-not-finite", C.NAN_INF, _METRIC, r"^(?:loss|grad-norm|weights|forward|expect)-not-finite$"
+          r"|^stopped-on-nan-inf$", 0.9,
           "Training went on with values that are not finite.", "find-first-nan lower-lr"),
     _rule("judged-no-signal", C.OPTIMIZATION_DIVERGENCE, _METRIC, r"^(?:no-learning-signal|no-effective-update"
           r"|weights-unchanged)$", 0.7, "Updates were executed without any learning in them.", "inspect-reward"),
-    _rule("judged-no-update", C.DATA_PIPELINE, _METRIC, r"^no-update-executed$", 0.6,
+    _rule("judged-no-update", C.DATA_PIPELINE, _METRIC, r"^(?:no-update-executed|no-response-tokens"
+          r"|trajectories-all-filtered)$", 0.6,
           "No optimizer update was executed: every batch was empty or skipped, or nothing was left to train.",
           "inspect-data"),
     _rule("judged-dataset", C.DATA_PIPELINE, _METRIC, r"^dataset-", 0.9,
@@ -320,14 +323,32 @@ _METRICS = (
           "The accelerator that was asked for was not used.", "check-devices"),
     _rule("judged-ranks", C.NCCL_DISTRIBUTED, _METRIC, r"^(?:world-size|rank-without)-", 0.6,
           "Ranks did not train together as they were asked to.", "per-rank-logs"),
-    _rule("judged-save", C.IO_CHECKPOINT, _METRIC, r"^(?:checkpoint|reload)-|^(?:disk-full|save-path-unwritable)$", 0.6,
+    _rule("judged-save", C.IO_CHECKPOINT, _METRIC, r"^(?:checkpoint|reload|resume)-|^(?:disk-full"
+          r"|save-path-unwritable|stopped-on-checkpoint-failure)$", 0.6,
           "The checkpoints do not hold what the run should have saved.", "free-space other-checkpoint"),
-    _rule("judged-evaluation", C.EVALUATION_MISMATCH, _METRIC, r"^(?:sample|samples|reward|eval-loss|transcript)-", 0.6,
+    _rule("judged-evaluation", C.EVALUATION_MISMATCH, _METRIC, r"^(?:sample|samples|reward|eval-loss|transcript)-"
+          r"|^sources-disagree$", 0.6,
           "What was evaluated is not what the run reports.", "inspect-reward"),
+    _rule("judged-expectation", C.EVALUATION_MISMATCH, _METRIC, r"^expect-", 0.6,
+          "A number of the run is not what was expected of it (--expect).", "look-at-series"),
+    _rule("stopped-on-divergence", C.OPTIMIZATION_DIVERGENCE, _METRIC,
+          r"^stopped-on-(?:divergence|gradient-explosion)$", 0.8,
+          "The loss or the gradient left its range, and --stop-on ended the run there.", "look-at-series lower-lr"),
+    _rule("stopped-on-oom", C.OOM, _METRIC, r"^stopped-on-oom$", 0.8,
+          "The run met an out-of-memory error, and --stop-on ended it there.",
+          "smaller-microbatch fewer-running-prompts lower-token-limit"),
+    _rule("stopped-on-stall", C.STALLED, _METRIC, r"^stopped-on-stalled$", 0.8,
+          "The run stood still, and --stop-on ended it; stall-stacks.txt holds the stacks of its processes.",
+          "stacks-of-hang"),
+    _rule("stopped-on-slowness", C.STALLED, _METRIC, r"^stopped-on-slow-throughput$", 0.4,
+          "Steps became much slower than they had been, and --stop-on ended the run.", "look-at-series"),
+    _rule("stopped-on-crash", C.PROCESS_CRASH, _METRIC, r"^stopped-on-crash$", 0.5,
+          "The output told of a process that crashed, and --stop-on ended the run.", "read-traceback"),
     _rule("judged-lost", C.PIPELINE_ORCHESTRATION, _METRIC, r"^(?:supervisor-lost|run-unfinished)$", 0.7,
           "The supervisor of the run was killed, and the run was ended with it.", "resume", infra=True),
     _rule("judged-command", C.CONFIG_ERROR, _METRIC, r"^(?:command|entrypoint|workdir|override|hub-asset|launch-failed"
-          r"|early-stop-metric|lr-zero|target-not-reached|stale-metrics|foreign-metrics)", 0.6,
+          r"|early-stop-metric|lr-zero|target-not-reached|stale-metrics|foreign-metrics|retry-|waiver-expired"
+          r"|capacity-invariant|trainer-not-ready)", 0.6,
           "The run did, or was refused for, what its command and configuration say, which is not what was asked.",
           "fix-flag"),
 )

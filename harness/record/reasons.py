@@ -427,7 +427,7 @@ REASONS: dict[Reason, ReasonSpec] = {
         "restore them, or give --approve WHAT"),
     Reason.RETRY_POINTLESS: _reason(
         _B, "the run before ended by what is its own, and the retry changes nothing",
-        "mend the cause that check-failed-run.json names"),
+        "mend the cause that check-failed-run.json names; give --approve cause where it lies outside the job's files"),
     Reason.RETRY_METRICS_DIVERGE: _reason(
         _B, "a retry's loss leaves that of the run before it beyond the stated tolerance",
         "look at the first step that differs: seed, data order, code"),

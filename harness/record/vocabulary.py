@@ -129,7 +129,9 @@ class WitnessKind(str, Enum):
 
 
 class RunStatus(str, Enum):
-    """What a diagnosis calls the state of a failed run."""
+    """What a diagnosis calls the state of a failed run: crashed by an error of its own; hung; diverged; degraded where
+    it was ended from outside (preempted, out of time, cancelled) or refused, or ended without doing what it should;
+    recovered."""
 
     CRASHED = "crashed"
     HUNG = "hung"

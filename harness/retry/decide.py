@@ -9,12 +9,14 @@ from typing import Any
 from harness.command.model import Finding
 from harness.frameworks.base import FrameworkFacts
 from harness.record.reasons import Reason
-from harness.retry.changes import SEMANTIC, Change, find_changes
+from harness.retry.changes import OBSERVABILITY, SEMANTIC, Change, find_changes
 from harness.retry.earlier import Earlier
 from harness.retry.identity import IdentityDifference, identity_differences
 
 SETTINGS = "settings"
 """What --approve names where the earlier run recorded no settings."""
+CAUSE = "cause"
+"""What --approve names where the cause was mended out of this harness's sight (a cache, a service)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +51,19 @@ def plan_retry(
             Reason.RETRY_SETTING_CHANGED, "the earlier run recorded no settings, so that nobody can tell what changed",
             f"compare the commands yourself, then give --approve {SETTINGS}"))
     findings += [_identity_refused(item) for item in differences if not item.approved]
-    if not findings and not changes and not differences and earlier.recurs and not earlier.is_infrastructure:
+    touched = [change.key for change in changes if change.kind != OBSERVABILITY]
+    touched += [item.what for item in differences if item.what != "harness_version"]
+    if findings or touched or not earlier.recurs or earlier.is_infrastructure:
+        return RetryPlan(changes=changes, identity=differences, findings=tuple(findings))
+    if CAUSE in approve:
+        differences = (*differences, IdentityDifference(
+            what=CAUSE, before=earlier.recurs, after="mended, as a person says", known=False, approved=True))
+    else:
         findings.append(_finding(
             Reason.RETRY_POINTLESS,
             f"run {earlier.run_id} ended with {earlier.recurs}, which is the job's own, and nothing was changed",
-            "mend the cause that check-failed-run.json names, then retry with --approve KEY for what you changed"))
+            "mend the cause that check-failed-run.json names, then retry with --approve for what you changed, which is "
+            f"named when it is seen; where it lies outside the job's files, with --approve {CAUSE}"))
     return RetryPlan(changes=changes, identity=differences, findings=tuple(findings))
 
 

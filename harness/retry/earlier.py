@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
-from harness.diagnosis.report import read_failure
+from harness.diagnosis.report import read_failure, rule_of
 from harness.errors import ConfigError, RecordError
 from harness.judge.lineage import earlier_attempts
 from harness.judge.report import build_report
@@ -40,6 +40,8 @@ class Earlier:
     outcome: str
     reasons: tuple[str, ...]
     primary_cause: str | None
+    cause_may_pass: bool
+    """Whether the diagnosis knows the cause as one that can have lain outside the job."""
     settings: Mapping[str, str] | None
     """None where the run was recorded without them."""
     identity: Mapping[str, Any]
@@ -56,7 +58,8 @@ class Earlier:
     def recurs(self) -> str:
         """What the unchanged job would only come to again; "" where nothing says so."""
         found = next((code for code in self.reasons if code in NOT_FINITE or code in DATA_REASONS), "")
-        return found or (self.primary_cause if self.primary_cause in DATA_CAUSES else "") or ""
+        recurring = self.primary_cause in DATA_CAUSES and not self.cause_may_pass
+        return found or (self.primary_cause if recurring else "") or ""
 
     def is_in(self, directory: Path) -> bool:
         """Whether it lies in this very directory."""
@@ -96,6 +99,7 @@ def _earlier(directory: Path, record: RunRecord) -> Earlier:
     report = build_report(directory)
     failure = read_failure(directory, report["run_id"])
     evidence = report["evidence"]
+    rule = rule_of(failure) if failure else None
     launched = record.last("attempt-started") is not None
     entry = record.last("retry")
     if not launched and entry is not None:
@@ -105,6 +109,7 @@ def _earlier(directory: Path, record: RunRecord) -> Earlier:
         out_dir=directory, run_id=report["run_id"], decision=report["decision"], outcome=evidence["outcome"],
         reasons=tuple(reason["code"] for reason in evidence["reasons"]),
         primary_cause=failure.get("primary_cause") if failure else None,
+        cause_may_pass=rule is not None and (rule.may_pass or rule.is_infrastructure),
         settings=record.fact("settings", "values"), identity=identity_of(record), launched=launched,
         attempts=tuple(earlier_attempts(report, failure, str(directory))),
     )

@@ -10,11 +10,14 @@ import argparse
 import json
 import os
 import random
+import resource
 import signal
 import struct
 import sys
 import time
 from pathlib import Path
+
+CRASHES = ("exit", "raise", "memory", "hang", "SIGKILL", "SIGBUS", "SIGSEGV")
 
 
 def save(directory: Path, weights: list[float]) -> None:
@@ -30,6 +33,20 @@ def hold(path: Path, text: str, count: int) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until and not (path.exists() and path.read_text(errors="replace").count(text) >= count):
         time.sleep(0.02)
+
+
+def crash(how: str) -> None:
+    """End the process in the way that is asked for: exit code 1, an exception, a signal, too little memory; or hang."""
+    if how == "exit":
+        os._exit(1)
+    if how == "hang":
+        time.sleep(600)
+    if how == "memory":
+        resource.setrlimit(resource.RLIMIT_AS, (400 << 20,) * 2)
+        bytearray(2 << 30)
+    if how.startswith("SIG"):
+        os.kill(os.getpid(), signal.Signals[how])
+    raise RuntimeError("told to crash")
 
 
 def main() -> None:
@@ -50,7 +67,8 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help="start a process that forks twice and lives on")
     parser.add_argument("--print-env", default="", help="print this variable")
     parser.add_argument("--hub-token", default="")
-    parser.add_argument("--crash-at", type=int, default=0, help="end before this step with exit code 1")
+    parser.add_argument("--crash-at", type=int, default=0, help="end before this step, as --crash-how says")
+    parser.add_argument("--crash-how", default="exit", choices=CRASHES)
     parser.add_argument("--crash-with", default="", help="what is printed then")
     parser.add_argument("--crashes", type=int, default=1, help="so many launches do so")
     arguments = parser.parse_args()
@@ -80,16 +98,16 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGSTOP)
             if step == arguments.crash_at and len(arguments.launches.read_text().split()) <= arguments.crashes:
                 print(arguments.crash_with, flush=True)
-                os._exit(1)
+                crash(arguments.crash_how)
             x = draw.uniform(-1, 1)
             error = weights[0] * x + weights[1] - (2 * x + 1)
             gradient = [2 * error * x, 2 * error]
             weights = [w - rate * g for w, g in zip(weights, gradient, strict=True)]
-            norm = (gradient[0] ** 2 + gradient[1] ** 2) ** 0.5
-            row = {"step": step, "loss": error**2, "lr": rate, "grad_norm": norm, "time": time.time()}
+            norm = (gradient[0] * gradient[0] + gradient[1] * gradient[1]) ** 0.5
+            row = {"step": step, "loss": error * error, "lr": rate, "grad_norm": norm, "time": time.time()}
             log.write(json.dumps(row) + "\n")
             log.flush()
-            print(f"step={step} loss={error**2:.4f}", flush=True)
+            print(f"step={step} loss={error * error:.4f}", flush=True)
             if arguments.hurry_after is None or not arguments.hurry_after.exists():
                 time.sleep(arguments.sleep)
     if arguments.save_dir:

@@ -7,13 +7,15 @@ import secrets
 import shlex
 import shutil
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.client import ensure_run, forget_session
+from harness.diagnosis.report import read_failure
 from harness.errors import ConfigError
 from harness.judge.verify import verify
 from harness.record.files import read_json
@@ -23,9 +25,9 @@ TOY = Path(__file__).parents[1] / "plugin" / "toy_trainer.py"
 FIRST = ("--crash-at", "10", "--crash-with", "boom", "--launches", "launches", "--save-dir", "checkpoints")
 
 
-def run(place: Path, *flags: str, out: str = "first", **spec: Any) -> dict[str, Any]:
+def run(place: Path, *flags: str, out: str = "first", program: Path = TOY, **spec: Any) -> dict[str, Any]:
     """Launch the toy trainer; train-model.json."""
-    words = [sys.executable, str(TOY), "--max-steps", "20", "--log-dir", "events", *FIRST, *flags]
+    words = [sys.executable, str(program), "--max-steps", "20", "--log-dir", "events", *FIRST, *flags]
     session = secrets.token_hex(8)
     try:
         out_dir = ensure_run(RunSpec(
@@ -115,6 +117,110 @@ def test_retry_in_the_same_out_dir_keeps_the_first_run(failed: Path) -> None:
     first = Path(report["evidence"]["lineage"]["attempts"][0]["out_dir"])
     assert first == failed / "default" / "attempts" / "run-first"
     assert read_json(first / "train-model.json")["decision"] == "NO-GO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """How a first run ends, and what is said of it."""
+
+    how: str
+    cause: str
+    kind: str
+    status: str = "crashed"
+    state: str = "FAILED"
+    at: str | None = None
+    """What stands in the log at the line of the first causal error; None where no log can hold it."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.how
+
+
+CRASHES = (
+    Crash(how="raise", cause="process-crash", kind="RuntimeError", at="RuntimeError: told to crash"),
+    Crash(how="memory", cause="oom", kind="MemoryError", at="MemoryError"),
+    Crash(how="SIGKILL", cause="oom", kind="SIGKILL"),
+    Crash(how="SIGBUS", cause="data-pipeline", kind="SIGBUS"),
+    Crash(how="SIGSEGV", cause="process-crash", kind="SIGSEGV"),
+    Crash(how="hang", cause="stalled", kind="stopped: timeout", status="hung", state="TIMEOUT",
+          spec={"run_timeout_s": 4.0}),
+)
+
+
+@pytest.mark.parametrize("case", CRASHES, ids=str)
+def test_run_that_failed_is_diagnosed_and_retried_to_go(case: Crash, tmp_path: Path) -> None:
+    """Nothing was wrong with the job: the same one, launched again, is GO, and its ledger keeps what failed before."""
+    flags = ("--crash-how", case.how)
+    report = run(tmp_path, *flags, **case.spec)
+    assert (report["decision"], report["terminal_state"]) == ("NO-GO", case.state)
+    found = read_failure(tmp_path / "first", "run-first")
+    assert found is not None
+    causal = found["first_causal"]
+    assert (found["primary_cause"], causal["kind"], found["run_status"]) == (case.cause, case.kind, case.status)
+    place = causal["file"] and (tmp_path / "first" / causal["file"]).read_text().splitlines()[causal["line"] - 1]
+    assert place == case.at
+    assert any("step 9 of 20" in entry["text"] for entry in found["evidence"] if entry["kind"] == "progress")
+    assert_retried(run(tmp_path, *flags, out="second", retry_of=tmp_path / "first"), case.cause)
+
+
+def assert_retried(report: dict[str, Any], cause: str) -> dict[str, Any]:
+    """GO at the second try; the first failure stands in the ledger with its cause. The last row of it."""
+    assert (report["decision"], codes(report)) == ("GO", set()), report["summary"]
+    lineage = report["evidence"]["lineage"]
+    assert (lineage["tries"], lineage["pass_at_1"], lineage["pass_at_k"]) == (2, False, True)
+    assert (lineage["first_failure"]["run_id"], lineage["first_failure"]["primary_cause"]) == ("run-first", cause)
+    last: dict[str, Any] = lineage["attempts"][-1]
+    return last
+
+
+def test_loss_that_became_nan_is_retried_with_another_rate_alone(tmp_path: Path) -> None:
+    """A rate that overflows: the same comes again and is refused; another one is another job, which is approved.
+    Where a log is written changes nothing; a word that the cause was mended elsewhere stands in the evidence."""
+    huge = ("--lr", "1e200", "--crash-at", "0")
+    assert "loss-not-finite" in codes(run(tmp_path, *huge))
+    found = read_failure(tmp_path / "first", "run-first")
+    assert found is not None and (found["primary_cause"], found["run_status"]) == ("nan-inf", "diverged")
+    assert "step 2" in found["first_causal"]["message"]
+    again = {"retry_of": tmp_path / "first"}
+    assert codes(run(tmp_path, *huge, out="unchanged", **again)) == {"retry-pointless"}
+    assert codes(run(tmp_path, *huge, "--log-dir", "logs", out="logs", **again)) == {"retry-pointless"}
+    said = run(tmp_path, *huge, out="said", approve=("cause",), **again)
+    assert "loss-not-finite" in codes(said)
+    assert [item["what"] for item in said["evidence"]["lineage"]["attempts"][-1]["identity"]] == ["cause"]
+    lower = ("--lr", "0.1", "--crash-at", "0")
+    assert codes(run(tmp_path, *lower, out="lower", **again)) == {"retry-setting-changed"}
+    last = assert_retried(run(tmp_path, *lower, out="second", approve=("lr",), **again), "nan-inf")
+    change, = last["changes"]
+    assert (change["key"], change["kind"], change["approved"]) == ("lr", "semantic", True)
+
+
+def test_module_that_was_missing_is_there_at_the_retry(tmp_path: Path) -> None:
+    """It was installed: the same command on the same files is GO."""
+    program = tmp_path / "train.py"
+    program.write_text(f"import runpy\nimport late_module\nrunpy.run_path({str(TOY)!r}, run_name='__main__')\n")
+    flags = ("--crash-at", "0")
+    assert run(tmp_path, *flags, program=program)["decision"] == "NO-GO"
+    found = read_failure(tmp_path / "first", "run-first")
+    assert found is not None
+    assert (found["primary_cause"], found["first_causal"]["kind"]) == ("config-error", "ModuleNotFoundError")
+    assert [entry["text"] for entry in found["evidence"] if entry["kind"] == "source"] == [f"raised at {program}:2"]
+    (tmp_path / "late_module.py").write_text("")
+    assert_retried(run(tmp_path, *flags, out="second", program=program, retry_of=tmp_path / "first"), "config-error")
+
+
+def test_wrong_flag_is_left_out_at_the_retry(tmp_path: Path) -> None:
+    """What the program refused is no setting of any kind that is known, so that a person says so."""
+    assert run(tmp_path, "--crash-at", "0", "--momentun", "0.9")["decision"] == "NO-GO"
+    found = read_failure(tmp_path / "first", "run-first")
+    assert found is not None and found["primary_cause"] == "config-error"
+    causal = found["first_causal"]
+    line = (tmp_path / "first" / causal["file"]).read_text().splitlines()[causal["line"] - 1]
+    assert line.endswith("error: unrecognized arguments: --momentun 0.9") and line in causal["message"]
+    again = {"retry_of": tmp_path / "first"}
+    assert codes(run(tmp_path, "--crash-at", "0", out="without", **again)) == {"retry-setting-changed"}
+    last = assert_retried(run(tmp_path, "--crash-at", "0", out="second", approve=("momentun",), **again),
+                          "config-error")
+    assert [(change["key"], change["kind"]) for change in last["changes"]] == [("momentun", "unknown")]
 
 
 @pytest.mark.parametrize(("reason", "outcome", "refused"), [

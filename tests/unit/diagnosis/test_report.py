@@ -14,7 +14,9 @@ from harness.diagnosis.fixes import FIXES
 from harness.diagnosis.report import diagnose, overrides_of, read_failure, write_failure
 from harness.judge.report import build_report, write_report
 from harness.judge.summary import render_summary
+from harness.record.journal import Journal
 from harness.record.schemas import schema_problems
+from harness.record.vocabulary import AnomalyType
 from tests.unit.diagnosis.rule_logs import OOM, TRAIN, raised
 from tests.unit.run_dirs import RunDir
 
@@ -158,6 +160,46 @@ def test_values_that_are_not_finite_are_named_from_the_metrics(tmp_path: Path) -
     assert "train/loss=nan at step 2" in document["first_causal"]["message"]
     assert any("step 10" in entry["text"] for entry in document["evidence"] if entry["kind"] == "trajectory")
     assert "Root cause (nan-inf" in render_summary(report, out_dir, document)
+
+
+STOPPED = {
+    "nan-inf": ("nan-inf", "diverged"), "oom": ("oom", "degraded"),
+    "divergence": ("optimization-divergence", "diverged"),
+    "gradient-explosion": ("optimization-divergence", "diverged"), "stalled": ("stalled", "hung"),
+    "slow-throughput": ("stalled", "hung"), "crash": ("process-crash", "degraded"),
+    "checkpoint-failure": ("io-checkpoint", "degraded"),
+}
+
+
+@pytest.mark.parametrize("kind", AnomalyType, ids=lambda kind: kind.value)
+def test_run_that_an_anomaly_stopped_is_diagnosed_by_it(kind: AnomalyType, tmp_path: Path) -> None:
+    """--stop-on: the anomaly that ended the run, with its step, not the signal that followed; another one is none."""
+    out_dir = RunDir(exit_code=-15, signal="SIGTERM", stop_reason="stop-on").write(tmp_path)
+    entry = {"severity": "high", "state": "open", "ended_step": None, "why": None}
+    other = next(one for one in AnomalyType if one is not kind)
+    with Journal(out_dir / "journal.jsonl") as journal:
+        journal.write("anomaly", anomaly=1, type=other.value, step=3, description="seen and left",
+                      action_taken="recorded", **entry)
+        journal.write("anomaly", anomaly=2, type=kind.value, step=7, description="it went wrong",
+                      action_taken=f"the run was stopped (--stop-on {kind.value})", **entry)
+    write_report(out_dir)
+    document = read_failure(out_dir, "made")
+    assert document is not None
+    assert (document["primary_cause"], document["run_status"]) == STOPPED[kind.value]
+    assert document["first_causal"]["kind"] == f"stopped-on-{kind.value}"
+    assert document["first_causal"]["message"] == "step 7: it went wrong"
+    assert document["next_commands"]
+
+
+@pytest.mark.parametrize(("line", "exit_code"), [
+    ("slurmstepd: error: *** JOB 77 ON n3 CANCELLED AT 2026-01-10T04:12:00 DUE TO PREEMPTION ***\n", 143),
+    ("slurmstepd: error: *** JOB 77 ON n3 CANCELLED AT 2026-01-10T04:12:00 DUE TO TIME LIMIT ***\n", 143), ("", -15)])
+def test_interrupted_run_has_not_crashed(line: str, exit_code: int, tmp_path: Path) -> None:
+    """Of evidence.md's five words for the state of a run, `degraded` says that it was ended without its own fault."""
+    log = tmp_path / "a.log"
+    log.write_text("step 3/9 loss 1.0\n" + line)
+    document = of(tmp_path, log, exit_code=exit_code)
+    assert (document["primary_cause"], document["run_status"]) == ("interrupted", "degraded")
 
 
 def test_healthy_run_is_not_diagnosed(tmp_path: Path) -> None:
