@@ -46,6 +46,7 @@ from harness.judge.checks_saving import (
     not_needed,
 )
 from harness.judge.checks_smoke import check_fits, check_peak_memory, not_selected
+from harness.judge.exchange import check_exchange
 from harness.judge.model import Check, Gate, unproven
 from harness.judge.observe import Observation
 from harness.judge.overrides import check_overrides
@@ -93,8 +94,8 @@ GATES: tuple[GateSpec, ...] = (
             check_exit, check_target_step, check_updates_executed, check_updates_effective, check_response_tokens,
             check_rollouts_kept, check_loss_finite,
             check_grad_norm_finite, check_fresh, check_sources_agree, check_minimum_evidence, check_weights,
-            check_parameters_finite, check_topology, check_overrides, check_early_stopping, check_restarts,
-            check_anomalies, check_expectations,
+            check_parameters_finite, check_topology, check_exchange, check_overrides, check_early_stopping,
+            check_restarts, check_anomalies, check_expectations,
         )),
     GateSpec(
         name="sample_coherence", events=("attempt-started", "samples"), not_needed=not_rollout,

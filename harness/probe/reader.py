@@ -80,6 +80,30 @@ class ProbeMark:
     """Of its bytes."""
     changed: bool
     """Whether training moved it."""
+    end: str | None = None
+    """The digest after `marks_at` steps; None where it could not be read then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeExchange:
+    """What a process exchanged through torch.distributed between its optimizer steps, while in a process group."""
+
+    observed_steps: int
+    """Steps that were made within a process group, of all optimizers."""
+    first: bool
+    """Whether something that may hold gradients, weights or activations was exchanged before the first of them."""
+    steps: int
+    """Of the later ones, those since whose forerunner such was exchanged."""
+    few_steps: int
+    """Of the later ones, those with messages of a few numbers only, or of objects. Barriers count nowhere."""
+    after: bool
+    """Whether such was exchanged after the last one."""
+    readable: bool
+    """Whether the backend numbers its collectives, so that those of C++ were seen; else only calls from Python."""
+    wrappers: tuple[str, ...]
+    """Of DistributedDataParallel, FullyShardedDataParallel, DeepSpeedEngine and DTensor, those that were made."""
+    others: tuple[str, ...]
+    """Ways by which ranks can exchange without torch.distributed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +142,10 @@ class ProbeProcess:
     grad: ProbeGrad
     marks: tuple[ProbeMark, ...]
     """At most 16, the smallest parameters of the first optimizers."""
+    marks_at: int
+    """Steps of all optimizers after which they were last looked at: as many on every rank of one program."""
+    exchange: ProbeExchange | None
+    """None where no step was made within a process group."""
     params: ProbeParams | None
     """None where the process ended before they could be looked at."""
     optimizers: tuple[ProbeOptimizer, ...]
@@ -258,6 +286,8 @@ def _parse(path: Path) -> ProbeProcess:
         scaler_skips=fields.count("scaler_skips"),
         grad=_grad(fields.object("grad")),
         marks=tuple(fields.optional("marks", lambda name: [_mark(entry) for entry in fields.objects(name)]) or ()),
+        marks_at=fields.optional("marks_at", fields.count) or 0,
+        exchange=fields.optional("exchange", lambda name: _exchange(fields.object(name))),
         params=fields.optional("params", lambda name: _params(fields.object(name))),
         optimizers=tuple(_optimizer(entry) for entry in fields.objects("optimizers")),
         first_step_at=fields.optional("first_step_at", fields.time),
@@ -277,6 +307,8 @@ def _check_counts(process: ProbeProcess) -> None:
         "more nonzero gradients than looks": process.grad.nonzero > process.grad.checked,
         "more non-finite parameters than looks": process.params is not None
         and process.params.nonfinite > process.params.checked,
+        "more exchanges than steps": process.exchange is not None
+        and process.exchange.steps + process.exchange.few_steps > process.exchange.observed_steps,
         "steps without a time": process.steps > 0 and process.last_step_at is None,
     }
     for contradiction, holds in contradictions.items():
@@ -296,7 +328,15 @@ def _grad(fields: _Fields) -> ProbeGrad:
 
 def _mark(fields: _Fields) -> ProbeMark:
     return ProbeMark(dtype=fields.text("dtype"), shape=fields.counts("shape"), sha256=fields.text("sha256"),
-                     changed=fields.flag("changed"))
+                     changed=fields.flag("changed"), end=fields.optional("end", fields.text))
+
+
+def _exchange(fields: _Fields) -> ProbeExchange:
+    return ProbeExchange(
+        observed_steps=fields.count("observed_steps"), first=fields.flag("first"), steps=fields.count("steps"),
+        few_steps=fields.count("few_steps"), after=fields.flag("after"), readable=fields.flag("readable"),
+        wrappers=fields.texts("wrappers"), others=fields.texts("others"),
+    )
 
 
 def _params(fields: _Fields) -> ProbeParams:

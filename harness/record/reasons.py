@@ -88,6 +88,8 @@ class Reason(str, Enum):
     UNRESOLVED_ANOMALY = "unresolved-anomaly"
     WORLD_SIZE_NOT_REALISED = "world-size-not-realised"
     RANK_WITHOUT_UPDATES = "rank-without-updates"
+    RANKS_TRAINED_ALONE = "ranks-trained-alone"
+    EXCHANGE_UNPROVEN = "exchange-unproven"
     RAN_ON_CPU = "ran-on-cpu"
     TOPOLOGY_UNPROVEN = "topology-unproven"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
@@ -323,6 +325,13 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.RANK_WITHOUT_UPDATES: _reason(
         _B, "a rank made an optimizer and never stepped it, while others did",
         "look at that rank's data and log: an empty shard, a skipped loop"),
+    Reason.RANKS_TRAINED_ALONE: _reason(
+        _B, "the ranks joined one process group and exchanged nothing between their updates but numbers to log",
+        "wrap the model (DistributedDataParallel, FSDP) and call the wrapper, not its .module; where the ranks "
+        "exchange less often than this run is long, run past an exchange"),
+    Reason.EXCHANGE_UNPROVEN: _reason(
+        _U, "it was not seen that the ranks of the process group trained one model together",
+        "leave the probe on; exchange gradients or weights through torch.distributed, which it sees"),
     Reason.RAN_ON_CPU: _reason(
         _B, "a GPU was required, and the parameters that were trained lie on the CPU",
         "move the model to the GPU; check that this torch has CUDA and that CUDA_VISIBLE_DEVICES names a device"),

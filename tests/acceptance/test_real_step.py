@@ -80,6 +80,11 @@ def test_topology(require: RequireCheck, real_step: Gate) -> None:
     require(real_step, "topology")
 
 
+def test_exchange(require: RequireCheck, real_step: Gate) -> None:
+    """The ranks of one process group exchanged more than numbers to log while they trained."""
+    require(real_step, "exchange")
+
+
 def test_expectations(require: RequireCheck, real_step: Gate) -> None:
     """What --expect says holds."""
     require(real_step, "expectations")

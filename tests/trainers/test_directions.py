@@ -172,6 +172,12 @@ BROKEN = (
     Case(mode="stops-before-the-log", reason="target-unproven", saves=False),
     Case(mode="alone", program="ranks.py", ranks=2, reason="world-size-not-realised", saves=False),
     Case(mode="idle-rank", program="ranks.py", ranks=2, reason="rank-without-updates", saves=False),
+    Case(mode="joined", program="ranks.py", ranks=2, reason="ranks-trained-alone", decision="NO-GO", saves=False),
+    Case(mode="joined-own-data", program="ranks.py", ranks=2, reason="ranks-trained-alone", decision="NO-GO",
+         saves=False),
+    Case(mode="bypasses-ddp", program="ranks.py", ranks=2, reason="ranks-trained-alone", decision="NO-GO", saves=False),
+    Case(mode="joined-same-data", program="ranks.py", ranks=2, reason="exchange-unproven", decision="CONDITIONAL",
+         saves=False),
 )
 
 HEALTHY = (
@@ -200,7 +206,8 @@ HEALTHY = (
     Case(mode="restarted", saves=False),
     Case(mode="restarted-anew"),
     Case(mode="straggler", spec={"drain_grace_s": 1.0}),
-    Case(mode="together", program="ranks.py", ranks=2, saves=False),
+    *(Case(mode=mode, program="ranks.py", ranks=2, saves=False) for mode in (
+        "together", "ddp-rank-0-evaluates", "fsdp", "compiled-ddp", "averages-weights", "pipeline")),
     Case(mode="leaves-at-once", saves=False),
 )
 

@@ -1,11 +1,13 @@
-"""Digests of a few small parameters as an optimizer found them, and whether training moved them since.
+"""Digests of a few small parameters as an optimizer found them, and as training moved them since.
 
-A checkpoint that still holds those very bytes, although they moved in memory, is the untrained model.
+A checkpoint that still holds those very bytes, although they moved in memory, is the untrained model. Ranks that
+train copies of one model hold the same bytes after the same number of steps.
 Standard library only; torch is there, since an optimizer was made.
 """
 
 # mypy: ignore-errors
 
+import ctypes
 import hashlib
 import sys
 import weakref
@@ -21,6 +23,7 @@ class StartMarks:
 
     def __init__(self):
         self.marks = []
+        self.at = 0
 
     def take(self, optimizer):
         """Digest the parameters of a new optimizer."""
@@ -34,15 +37,18 @@ class StartMarks:
                     "dtype": DTYPES[str(param.dtype)],
                     "sha256": digest(param),
                     "changed": False,
+                    "end": None,
                 }
             )
 
-    def look(self):
-        """See which of them moved."""
+    def look(self, steps):
+        """See which of them moved, after so many steps of all optimizers."""
         for mark in self.marks:
-            param = None if mark["changed"] else mark["ref"]()
-            if param is not None and is_markable(param):
-                mark["changed"] = digest(param) != mark["sha256"]
+            param = mark["ref"]()
+            is_whole = param is not None and is_markable(param)
+            mark["end"] = digest(param) if is_whole else None
+            mark["changed"] = mark["changed"] or (is_whole and mark["end"] != mark["sha256"])
+        self.at = steps
 
     def to_json(self):
         """The `marks` list."""
@@ -61,4 +67,4 @@ def digest(param):
     torch = sys.modules["torch"]
     with torch.no_grad():
         values = param.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(bytes(values.tolist())).hexdigest()
+        return hashlib.sha256(ctypes.string_at(values.data_ptr(), values.numel())).hexdigest()

@@ -200,6 +200,7 @@ class Probe:
     def __init__(self, directory, started_at):
         self.directory = directory
         self.forked = False
+        self.exchanges = sibling("_real_step_exchange")
         self._reset(started_at)
         atexit.register(self.at_exit)
         if hasattr(os, "register_at_fork"):
@@ -221,6 +222,7 @@ class Probe:
         self.devices = set()
         self.params = None
         self.marks = sibling("_real_step_marks").StartMarks()
+        self.exchange = self.exchanges.renew()
         self.first_step_at = self.last_step_at = None
         self.path = None
         self.next_write = 0.0
@@ -240,10 +242,10 @@ class Probe:
     # What is listened to
 
     def install(self, module):
-        """Listen to the optimizers or the gradient scaler that a module defines."""
+        """Listen to the optimizers, the gradient scaler or the collectives that a module defines."""
         if module.__name__ == "torch.optim.optimizer":
             self._listen_to_optimizers(module)
-        else:
+        elif not self.exchange.install(module):
             scaler = getattr(module, "GradScaler", None)
             if scaler is not None and "step" in vars(scaler):
                 self._listen_to_scaler(scaler)
@@ -320,6 +322,7 @@ class Probe:
         else:
             found_inf = None
             record.add(lr_positive)
+        self._see_exchange(optimizer)
         self.last_step_at = time.time()
         if self.first_step_at is None:
             self.first_step_at = self.last_step_at
@@ -327,7 +330,7 @@ class Probe:
             record.last_check = now
             self._see_rates(record, optimizer)
             self._look(optimizer, found_inf)
-            self._see_place(optimizer)
+            self._see_place(optimizer, is_power_of_two(record.calls))
         else:
             self._peek(optimizer, found_inf, now)
         if now >= self.next_write or is_power_of_two(self.calls):
@@ -348,20 +351,28 @@ class Probe:
         except Exception as error:
             self.note("gradients", error)
 
+    def _see_exchange(self, optimizer):
+        try:
+            self.exchange.at_step(optimizer)
+        except Exception as error:
+            self.note("exchange", error)
+
     def _peek(self, optimizer, found_inf, now):
         try:
             self.grad.peek(optimizer, found_inf, now)
         except Exception as error:
             self.note("last gradient", error)
 
-    def _see_place(self, optimizer):
+    def _see_place(self, optimizer, same_on_every_rank):
         """The devices that are trained on, and the size of the process group, whatever the environment says."""
         try:
-            self.marks.look()
+            if same_on_every_rank:
+                self.marks.look(self.calls)
             self.devices |= {param.device.type for group in optimizer.param_groups for param in group["params"][:1]}
             group = sys.modules.get("torch.distributed")
             if group is not None and group.is_available() and group.is_initialized():
                 self.world_size = max(self.world_size or 0, group.get_world_size())
+                self.exchange.look(optimizer)
         except Exception as error:
             self.note("place", error)
 
@@ -472,6 +483,8 @@ class Probe:
             "grad": self.grad.to_json(),
             "params": self.params,
             "marks": self.marks.to_json(),
+            "marks_at": self.marks.at,
+            "exchange": self.exchange.to_json(),
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
             "clean_exit": clean_exit,

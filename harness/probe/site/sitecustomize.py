@@ -25,6 +25,10 @@ _WATCHED = {
     "torch.optim.optimizer": _RECORDER,
     "torch.amp.grad_scaler": _RECORDER,
     "torch.cuda.amp.grad_scaler": _RECORDER,
+    "torch.distributed.distributed_c10d": _RECORDER,
+    "torch.nn.parallel.distributed": _RECORDER,
+    "torch.distributed.fsdp.fully_sharded_data_parallel": _RECORDER,
+    "deepspeed.runtime.engine": _RECORDER,
     "keras.src.optimizers.base_optimizer": _KERAS_RECORDER,
 }
 
