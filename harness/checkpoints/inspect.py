@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +23,12 @@ from harness.checkpoints.inventory import (
     find_checkpoints,
     take_inventory,
 )
-from harness.checkpoints.naming import is_shard
+from harness.checkpoints.naming import is_named_start, is_shard
 from harness.checkpoints.records import find_recorded_best
 from harness.checkpoints.sameness import equal_earlier, lost_tensors
 from harness.checkpoints.structure import read_structure
 from harness.checkpoints.tensors import TensorFileError, scan_file
 
-_START_NAME = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretrained)([^a-z]|$)", re.I)
 MAX_NAMES = 50
 MAX_CHECKPOINTS = 1000
 
@@ -322,7 +320,7 @@ def _change(
 
 def _equals(start: Checkpoint, end: Checkpoint) -> bool:
     """Whether only a cast, a resize or BatchNorm statistics tells the two apart; what is named a start may be one."""
-    if _START_NAME.search(end.path.name):
+    if is_named_start(str(end.path)):
         return False
     try:
         comparison = compare(start.weights, end.weights)

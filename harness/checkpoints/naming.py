@@ -38,6 +38,7 @@ SHARD = re.compile(r"(\d{5})-of-(\d{5})")
 TRAILING_NUMBER = re.compile(r"[-_.](\d{1,12})$")
 _METRIC = re.compile(r"(?:^|[-_])([A-Za-z][A-Za-z0-9_./]*)=(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?=$|[-_])", re.IGNORECASE)
 _HOLDS_NUMBERED = re.compile(r"checkpoint|ckpt|orbax|saved|weights", re.IGNORECASE)
+_START = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretrained)([^a-z]|$)", re.IGNORECASE)
 _SAVES = re.compile(r"checkpoint|ckpt|step|epoch|model|weights|\d", re.IGNORECASE)
 
 
@@ -121,3 +122,8 @@ def missing_shards(names: Iterable[str]) -> tuple[str, ...]:
                 for i in range(1, int(total) + 1)
             }
     return tuple(sorted(expected - names))
+
+
+def is_named_start(path: str) -> bool:
+    """Whether a checkpoint is called a start: it may equal one."""
+    return _START.search(path.rpartition("/")[2]) is not None

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from harness.checkpoints.marks import PREFIX_BYTES, Kind, kinds_of, told
 from harness.launch.child import ChildEnd, Limits, run_child
 
 CHILD = Path(__file__).resolve().parent / "site" / "_reload.py"
@@ -39,6 +40,18 @@ QUIET = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Weights that training may have begun with."""
+
+    path: Path
+    adapter: str
+    files: tuple[Path, ...]
+    bytes: int
+    kind: str
+    """start-weights, own-step-0 or own-earliest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One checkpoint to load, and how."""
 
@@ -55,6 +68,10 @@ class Target:
     """Tensor name -> type in the file."""
     module: Path | None = None
     prompts: tuple[str, ...] = ()
+    starts: tuple[Start, ...] = ()
+    """What its values are compared with there, the best first."""
+    marks: tuple[Mapping[str, Any], ...] = ()
+    """Digests of parameters at the start of training, which its values are looked through for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +95,7 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
              "command": command_elsewhere(target, where)}
     if not target.adapter:
         return {**facts, "status": "not-attempted", "error": "its format is not known to any loader"}
-    size = target.bytes + _size(target.base)
+    size = target.bytes + _size(target.base) + max((start.bytes for start in target.starts), default=0)
     need, limit = LEAST_MEMORY_BYTES + int(1.5 * size), BASE_MEMORY_BYTES + int(MEMORY_FACTOR * size)
     available = psutil.virtual_memory().available
     if need > available:
@@ -86,7 +103,16 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
                 "error": f"it takes {need >> 20} MiB of memory to load, and {available >> 20} MiB are free"}
     started = time.monotonic()
     answer = _ask(target, where, limit)
-    return {**facts, **answer, "seconds": round(time.monotonic() - started, 3)}
+    return {**facts, **_without_digests(answer, target), "seconds": round(time.monotonic() - started, 3)}
+
+
+def _without_digests(answer: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """The answer with `marks` (held, moved or "") in the place of the digests that tell it."""
+    found: dict[Kind, list[str]] = {}
+    for dtype, shape, digest in answer.get("mark_digests") or ():
+        found.setdefault((str(dtype), tuple(shape)), []).append(digest)
+    kept = {key: value for key, value in answer.items() if key != "mark_digests"}
+    return {**kept, "marks": told(found, target.marks)} if target.marks else kept
 
 
 def command_elsewhere(target: Target, where: Surroundings) -> str:
@@ -104,7 +130,9 @@ def _size(base: Path | None) -> int:
 
 
 def _ask(target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
-    limits = Limits(seconds=where.time_limit_s + target.bytes / READ_BYTES_PER_S, rss_bytes=memory_bytes,
+    # Read once to be loaded and, where it is compared, once more.
+    read_bytes = 2 * target.bytes + sum(start.bytes for start in target.starts)
+    limits = Limits(seconds=where.time_limit_s + read_bytes / READ_BYTES_PER_S, rss_bytes=memory_bytes,
                     is_cancelled=where.is_cancelled)
     answers: list[dict[str, Any]] = []
     # A directory of its own: what a checkpoint writes beside itself lands nowhere.
@@ -125,7 +153,11 @@ def _unanswered(ended: ChildEnd) -> dict[str, Any]:
 
 
 def _request(target: Target, where: Surroundings) -> dict[str, Any]:
+    starts = [{"path": str(one.path), "adapter": one.adapter, "files": [str(path) for path in one.files],
+               "kind": one.kind} for one in target.starts]
     return {
+        "starts": starts, "kinds": sorted([dtype, list(shape)] for dtype, shape in kinds_of(target.marks)),
+        "prefix_bytes": PREFIX_BYTES,
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),

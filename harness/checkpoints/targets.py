@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
 from harness.checkpoints.archives import scan_archive
 from harness.checkpoints.huggingface import held_tensors, read_config
-from harness.checkpoints.inventory import Checkpoint
+from harness.checkpoints.inventory import Checkpoint, find_checkpoints
 from harness.checkpoints.naming import MARKERS
-from harness.checkpoints.reload import Target
+from harness.checkpoints.reload import Start, Target
 from harness.checkpoints.structure import format_of
 
 MAX_DTYPES = 5000
@@ -31,6 +32,22 @@ def target_of(one: Checkpoint, base: Path | None = None) -> Target:
         base=base if adapter == "peft" else None, module=_bundled_job() if adapter == "tiny_lm" else None,
         dtypes=_dtypes(one) if adapter in ("transformers", "areno") else {},
     )
+
+
+def starts_of(end: Checkpoint, own: Sequence[Checkpoint], start_weights: Path | None) -> tuple[Start, ...]:
+    """What a checkpoint can be compared with in the child, the best first; `own` are the run's, the earliest first.
+
+    The given start counts as long as the run did not write over it.
+    """
+    ours, found = {one.path for one in own}, list[tuple[Checkpoint, str]]()
+    given = find_checkpoints(start_weights) if start_weights is not None else ()
+    found += [(one, "start-weights") for one in given if one.path not in ours and one.path != end.path][-1:]
+    numbered = [one for one in own if one.order != (-1, -1, -1) and one.path != end.path]
+    if numbered and (end.order == (-1, -1, -1) or numbered[0].order < end.order):
+        found.append((numbered[0], "own-step-0" if numbered[0].step == 0 else "own-earliest"))
+    targets = ((target_of(one), kind) for one, kind in found)
+    return tuple(Start(path=target.path, adapter=target.adapter, files=target.files, bytes=target.bytes, kind=kind)
+                 for target, kind in targets)
 
 
 def _dtypes(one: Checkpoint) -> dict[str, str]:

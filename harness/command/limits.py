@@ -177,6 +177,19 @@ def resume_point(command: TrainingCommand, workdir: Path, save_dirs: Iterable[Pa
     return None
 
 
+START_FLAGS = (
+    "init-checkpoint", "init-ckpt", "init-from", "init-weights", "initial-checkpoint", "initial-weights", "pretrained",
+    "pretrained-model", "pretrained-weights", "pretrained-checkpoint", "finetune-from", "base-model", "start-from",
+    "model-name-or-path",
+)
+
+
+def start_point(command: TrainingCommand, workdir: Path) -> Path | None:
+    """The local weights that the command begins with, by what its flags are called; None where it names none."""
+    places = (workdir / value for _, value in flag_values(command, START_FLAGS))
+    return next((place for place in places if place.exists()), None)
+
+
 EPOCH_FLAGS = (
     "max-epochs",
     "num-train-epochs",

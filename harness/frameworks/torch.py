@@ -104,6 +104,7 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
         *((*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)),
         *_places_by_name(settings, spec))
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
+    start = resume or limits.start_point(command, spec.workdir)
     hydra = _hydra_directory(command, spec, settings)
     epochs = settings.first(EPOCH_NAMES)
     return FrameworkFacts(
@@ -118,7 +119,7 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
         checkpoint_asked=bool(given or save_dirs),
         clips_gradients=_clips(settings.program) if name == "torch" else None,
         resume_from=str(resume) if resume else None,
-        start_weights=str(resume) if resume else None,
+        start_weights=str(start) if start else None,
     )
 
 

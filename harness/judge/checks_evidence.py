@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.judge.asserted import fresh_as_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import Observation, counts_steps
+from harness.judge.observe import OWN_EARLIEST, Observation, counts_steps
 from harness.judge.printed import FEWEST, compare_printed
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
 from harness.record.merge import PRINTED
@@ -96,12 +96,16 @@ def check_weights(seen: Observation) -> Check:
                       "its parameters are those that the optimizer began with, and training moved them in memory")
     if weights.found == 0:
         return not_applicable(name, "the run saved no checkpoint")
-    if not weights.compared:
-        if weights.not_inspected == weights.found:
-            return not_applicable(name, "the checkpoints are in a format that is not inspected")
-        return not_applicable(name, f"saved weights are finite and not compared: {weights.why_not_compared}")
-    if weights.start_kind == "own-earliest" and not weights.learnt:
-        return not_applicable(name, f"{weights.start} is no start of training, and equal weights since prove nothing")
+    if weights.found == weights.not_inspected and not _values_were_read(seen):
+        return not_applicable(name, "no loader read its values; see save_reload.reload")
+    is_start_known = weights.compared and weights.start_kind != OWN_EARLIEST
+    if not is_start_known and weights.moved:
+        return passed(name, expected, f"{weights.moved[0]} holds others than the optimizer began with",
+                      "by digests that the probe took of parameters before the first step")
+    if not is_start_known and not weights.learnt:
+        why = f"equal to {weights.start}, which is no start of training" if weights.compared else (
+            weights.why_not_compared or "no start of its format is known")
+        return unproven(name, Reason.WEIGHTS_NOT_COMPARED, expected, "finite, and no start to compare with", why)
     if weights.delivered_unchanged and weights.start_kind != "own-earliest":
         return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.delivered_unchanged[0]} equals the start",
                       "the delivered model is the untrained one")
@@ -112,6 +116,11 @@ def check_weights(seen: Observation) -> Check:
         return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.change} against {weights.start}",
                       "no trained tensor differs from the start")
     return passed(name, expected, f"{weights.changed_tensors} tensor(s) changed from {weights.start}")
+
+
+def _values_were_read(seen: Observation) -> bool:
+    reloads = [entry.get("facts") for entry in seen.record.every("reload")]
+    return any(isinstance(item, dict) and item.get("status") == "ok" for item in reloads)
 
 
 def check_fresh(seen: Observation) -> Check:

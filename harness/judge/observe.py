@@ -49,6 +49,8 @@ class WeightsSeen:
     why_not_compared: str | None = None
     holds_start: tuple[str, ...] = ()
     """Delivered checkpoints with the very parameters that training began with and that moved in memory."""
+    moved: tuple[str, ...] = ()
+    """Delivered checkpoints with other parameters than training began with, by the probe's digests of these."""
     delivered_unchanged: tuple[str, ...] = ()
     """Delivered models, without a step in their name, that equal the start."""
 
@@ -446,12 +448,26 @@ def _rates(processes: list[dict[str, Any]]) -> tuple[tuple[float, float], ...]:
     return tuple(sorted((float(low), float(high)) for low, high in found if low is not None and high is not None))
 
 
+OWN_EARLIEST = "own-earliest"
+"""The start is the run's own first checkpoint, which is no start of training."""
+MARKS = ("held", "moved")
+UNCHANGED = ("none", "cast-only", "resize-only")
+
+
 def _weights(record: RunRecord) -> WeightsSeen:
     facts: dict[str, Any] = record.fact("checkpoints", "facts", {}) or {}
     items = [item for item in facts.get("checkpoints", []) if isinstance(item, dict)]
     change = facts.get("change") or {}
     comparison = change.get("comparison") or {}
     newest = items[-1] if items else {}
+    reloads = [one for entry in record.every("reload") if isinstance(one := entry.get("facts"), dict)]
+    compared = [(item, found) for item in reloads if isinstance(found := item.get("comparison"), dict)]
+    if compared and (not change or change.get("start_kind") == OWN_EARLIEST):
+        # An untrained one among several counts; each was compared with a start of its own format.
+        item, comparison = min(compared, key=lambda pair: (
+            pair[1].get("start_kind") == OWN_EARLIEST, pair[1].get("kind") == "changed"))
+        change = {**comparison, "end": item.get("path")}
+    marks = {word: [str(item.get("path")) for item in reloads if item.get("marks") == word] for word in MARKS}
     return WeightsSeen(
         found=len(items),
         not_inspected=sum(item.get("status") == "not-inspected" for item in items),
@@ -466,8 +482,11 @@ def _weights(record: RunRecord) -> WeightsSeen:
         start=change.get("start"), change=change.get("kind"), start_kind=str(change.get("start_kind") or ""),
         changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
         why_not_compared=facts.get("why_not_compared"),
-        holds_start=tuple(facts.get("holds_start") or ()),
-        delivered_unchanged=tuple(facts.get("delivered_unchanged") or ()),
+        holds_start=(*(facts.get("holds_start") or ()), *marks["held"]),
+        moved=(*(facts.get("moved") or ()), *marks["moved"]),
+        delivered_unchanged=(*(facts.get("delivered_unchanged") or ()), *(
+            str(item.get("path")) for item, found in compared
+            if found.get("kind") in UNCHANGED and found.get("start_kind") != OWN_EARLIEST)),
     )
 
 

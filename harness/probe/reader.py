@@ -20,6 +20,7 @@ FORMAT = 1
 MAX_FILES = 4096
 MAX_FILE_BYTES = 256 * 1024
 MAX_OPTIMIZERS = 16
+MAX_MARKS = 64
 MAX_TEXT = 256
 MAX_PROBLEMS = 100
 MAX_COUNT = 2**63 - 1
@@ -77,9 +78,13 @@ class ProbeMark:
     """As safetensors names it."""
     shape: tuple[int, ...]
     sha256: str
-    """Of its bytes."""
+    """Of its first 32 KiB."""
     changed: bool
     """Whether training moved it."""
+    uniform: bool
+    """Whether these bytes repeat one element, which says little about whose they are."""
+    optimizer: int
+    """Which optimizer has it, in the order of their marks."""
     end: str | None = None
     """The digest after `marks_at` steps; None where it could not be read then."""
 
@@ -141,7 +146,7 @@ class ProbeProcess:
     """Steps that a gradient scaler withheld."""
     grad: ProbeGrad
     marks: tuple[ProbeMark, ...]
-    """At most 16, the smallest parameters of the first optimizers."""
+    """At most 64, up to 16 of each optimizer."""
     marks_at: int
     """Steps of all optimizers after which they were last looked at: as many on every rank of one program."""
     exchange: ProbeExchange | None
@@ -285,7 +290,8 @@ def _parse(path: Path) -> ProbeProcess:
         lr_unknown_steps=fields.count("lr_unknown_steps"),
         scaler_skips=fields.count("scaler_skips"),
         grad=_grad(fields.object("grad")),
-        marks=tuple(fields.optional("marks", lambda name: [_mark(entry) for entry in fields.objects(name)]) or ()),
+        marks=tuple(fields.optional("marks", lambda name: [
+            _mark(entry) for entry in fields.objects(name, MAX_MARKS)]) or ()),
         marks_at=fields.optional("marks_at", fields.count) or 0,
         exchange=fields.optional("exchange", lambda name: _exchange(fields.object(name))),
         params=fields.optional("params", lambda name: _params(fields.object(name))),
@@ -328,7 +334,9 @@ def _grad(fields: _Fields) -> ProbeGrad:
 
 def _mark(fields: _Fields) -> ProbeMark:
     return ProbeMark(dtype=fields.text("dtype"), shape=fields.counts("shape"), sha256=fields.text("sha256"),
-                     changed=fields.flag("changed"), end=fields.optional("end", fields.text))
+                     changed=fields.flag("changed"), uniform=fields.optional("uniform", fields.flag) or False,
+                     optimizer=fields.optional("optimizer", fields.count) or 0,
+                     end=fields.optional("end", fields.text))
 
 
 def _exchange(fields: _Fields) -> ProbeExchange:
@@ -408,9 +416,9 @@ class _Fields:
         """A nested object."""
         return _Fields(self._values.get(name), f"{name}.")
 
-    def objects(self, name: str) -> list[_Fields]:
-        """A short list of objects."""
-        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
+    def objects(self, name: str, limit: int = MAX_OPTIMIZERS) -> list[_Fields]:
+        """A list of at most `limit` objects."""
+        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= limit)
         return [_Fields(value, f"{name}.") for value in values]
 
     def optional(self, name: str, read: Callable[[str], T]) -> T | None:

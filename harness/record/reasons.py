@@ -71,6 +71,7 @@ class Reason(str, Enum):
     TRAJECTORIES_ALL_FILTERED = "trajectories-all-filtered"
     EFFECT_UNPROVEN = "effect-unproven"
     WEIGHTS_UNCHANGED = "weights-unchanged"
+    WEIGHTS_NOT_COMPARED = "weights-not-compared"
     LOSS_NOT_FINITE = "loss-not-finite"
     GRAD_NORM_NOT_FINITE = "grad-norm-not-finite"
     WEIGHTS_NOT_FINITE = "weights-not-finite"
@@ -277,6 +278,10 @@ REASONS: dict[Reason, ReasonSpec] = {
         "log grad_norm and lr, leave the probe on, or name a --checkpoint-dir"),
     Reason.WEIGHTS_UNCHANGED: _reason(
         _B, "the saved weights equal the weights at the start", "check that the saved model is the trained one"),
+    Reason.WEIGHTS_NOT_COMPARED: _reason(
+        _U, "the saved weights are whole, and there is no start of training that they could be compared with",
+        "save before the first step (step_0) or more than once, start from local weights that the command names, or "
+        "leave the probe on"),
     Reason.LOSS_NOT_FINITE: _reason(
         _B, "a loss was NaN or infinite", "start from the first non-finite step: data at that step, lr, precision"),
     Reason.GRAD_NORM_NOT_FINITE: _reason(

@@ -16,7 +16,7 @@ import psutil
 from harness.checkpoints.inspect import inspect_run
 from harness.checkpoints.inventory import Snapshot as SavedBefore
 from harness.checkpoints.inventory import take_snapshot
-from harness.checkpoints.marks import holds_start
+from harness.checkpoints.marks import is_delivered, marks_of, told_by_files
 from harness.checkpoints.save_errors import find_save_errors, unwritable_root
 from harness.errors import RecordError
 from harness.frameworks.registry import effective_values
@@ -312,11 +312,11 @@ class Collection:
         facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, start)
         document = facts.to_json()
         out_dir = self.plan.spec.out_dir
-        stepped: dict[str, Any] = max(probe["processes"], key=lambda process: process["steps"], default={})
-        document["holds_start"] = [
-            outdir.relative(out_dir, one.path) for one in facts.checkpoints
-            if one.step != 0 and (one.path == facts.latest or one.step is None)
-            and holds_start((Path(file.path) for file in one.files), stepped.get("marks") or ())]
+        marks = marks_of(probe)
+        told = {one.path: told_by_files((Path(file.path) for file in one.files), marks) for one in facts.checkpoints
+                if marks and is_delivered(one.path, one.step, facts.latest)}
+        for key, word in (("holds_start", "held"), ("moved", "moved")):
+            document[key] = [outdir.relative(out_dir, path) for path, answer in told.items() if answer == word]
         for item in document["checkpoints"]:
             item["path"] = outdir.relative(out_dir, item["path"])
             for file in item["files"]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from harness.checkpoints.inventory import find_all
-from harness.checkpoints.reload import Surroundings, reload_checkpoint
-from harness.checkpoints.targets import is_adapter, target_of
+from harness.checkpoints.inventory import Checkpoint, find_all
+from harness.checkpoints.marks import marks_of
+from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start
+from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
+from harness.checkpoints.targets import is_adapter, starts_of, target_of
 from harness.judge.saved import Saved, best_checkpoint, saved_checkpoints
 from harness.record import outdir
 from harness.record.journal import Journal
@@ -34,7 +37,8 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     out_dir = plan.spec.out_dir
     with open_record(out_dir) as record:
         chosen = _chosen(saved_checkpoints(record), best_checkpoint(record))
-        prompts = _prompts(record)
+        prompts, saved = _prompts(record), saved_checkpoints(record)
+        marks = tuple(marks_of(record.fact("probe", "facts", {}) or {}))
     if not chosen:
         return
     found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
@@ -43,13 +47,38 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     where = Surroundings(
         interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=plan.environment,
         allow_pickle=plan.spec.allow_pickle, is_cancelled=is_cancelled)
-    for saved in chosen:
-        one = found.get(str(out_dir / saved.path)) or found.get(saved.path)
+    own = [one for item in saved if item.status != "damaged" and (one := _of(found, out_dir, item.path)) is not None]
+    for item in chosen:
+        one = _of(found, out_dir, item.path)
         if is_cancelled():
             return
-        facts = reload_checkpoint(replace(target_of(one, base), prompts=prompts), where) if one else {
-            "status": "not-attempted", "adapter": "", "error": "it is gone", "step": saved.step}
-        journal.write("reload", facts={**facts, "path": outdir.relative(out_dir, saved.path)})
+        facts: dict[str, Any] = {"status": "not-attempted", "adapter": "", "error": "it is gone", "step": item.step}
+        if one is not None:
+            target = replace(target_of(one, base), prompts=prompts, **_start(one, own, start, marks))
+            facts = reload_checkpoint(target, where)
+        if isinstance(compared := facts.get("comparison"), dict):
+            facts["comparison"] = {**compared, "start": outdir.relative(out_dir, str(compared.get("start")))}
+        journal.write("reload", facts={**facts, "path": outdir.relative(out_dir, item.path)})
+
+
+def _of(found: Mapping[str, Checkpoint], out_dir: Path, path: str) -> Checkpoint | None:
+    return found.get(str(out_dir / path)) or found.get(path)
+
+
+def _start(
+    one: Checkpoint, own: list[Checkpoint], start: Path | None, marks: tuple[dict[str, Any], ...]
+) -> dict[str, Any]:
+    """What the child compares with; safetensors files were compared with their like when they were inspected."""
+    if one.step == 0 or is_named_start(str(one.path)):
+        return {}
+    starts = starts_of(one, own, start)
+    if one.weights:
+        return {"starts": tuple(item for item in starts if not _is_inspected(item))}
+    return {"starts": starts, "marks": marks}
+
+
+def _is_inspected(start: Start) -> bool:
+    return all(path.suffix == INSPECTED_SUFFIX for path in start.files)
 
 
 def _chosen(saved: tuple[Saved, ...], best: Saved | None) -> list[Saved]:

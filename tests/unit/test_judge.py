@@ -117,11 +117,54 @@ def test_healthy_run_with_odd_logging_is_go(name: str, tmp_path: Path) -> None:
 
 
 def test_own_earliest_checkpoint_is_no_start(tmp_path: Path) -> None:
-    """Two equal checkpoints of the run itself prove nothing against it."""
+    """Two equal checkpoints of the run itself prove nothing against it, and nothing for it."""
     run = replace(PLAIN, checkpoints={
         "checkpoints": [{"path": "b", "step": 10, "status": "whole"}], "last_step": 10,
         "change": {"start": "a", "start_kind": "own-earliest", "end": "b", "kind": "none", "comparison": {}}})
-    assert report_of(run, tmp_path)["decision"] == "GO"
+    report = report_of(run, tmp_path)
+    assert (report["decision"], codes(report)) == ("CONDITIONAL", {"weights-not-compared"})
+
+
+ARCHIVE = {"path": "a.pt", "step": 10, "status": "not-inspected"}
+LOADED = {"path": "a.pt", "step": 10, "adapter": "torch", "status": "ok", "tensors": 2, "values_read": True}
+
+
+@pytest.mark.parametrize(("loaded", "decision", "reasons"), [
+    ({}, "CONDITIONAL", {"weights-not-compared"}),
+    ({"marks": ""}, "CONDITIONAL", {"weights-not-compared"}),
+    ({"marks": "moved"}, "GO", set()),
+    ({"marks": "held"}, "NO-GO", {"weights-unchanged"}),
+    ({"comparison": {"kind": "changed", "start_kind": "own-step-0", "changed": 2}}, "GO", set()),
+    ({"comparison": {"kind": "changed", "start_kind": "own-earliest", "changed": 2}}, "GO", set()),
+    ({"comparison": {"kind": "none", "start_kind": "own-earliest"}}, "CONDITIONAL", {"weights-not-compared"}),
+    ({"comparison": {"kind": "none", "start_kind": "start-weights"}}, "NO-GO", {"weights-unchanged"}),
+    ({"comparison": {"kind": "none", "start_kind": "start-weights"}, "marks": "moved"}, "NO-GO", {"weights-unchanged"}),
+    ({"comparison": {"kind": "decay-only", "start_kind": "own-step-0", "changed": 2}}, "NO-GO",
+     {"no-effective-update"}),
+    ({"status": "refused", "error": "a class"}, "CONDITIONAL", {"reload-refused"}),
+])
+def test_archive_is_compared_by_its_loader(
+    loaded: dict[str, Any], decision: str, reasons: set[str], tmp_path: Path
+) -> None:
+    """Against a start, else by the probe's marks; with neither it is unproven, and unread it is the reload's to say."""
+    run = replace(PLAIN, checkpoints={"checkpoints": [ARCHIVE], "last_step": 10, "latest": "a.pt"},
+                  reload=({**LOADED, **loaded},))
+    report = report_of(run, tmp_path)
+    assert (report["decision"], codes(report)) == (decision, reasons), report["summary"]
+
+
+@pytest.mark.parametrize(("more", "decision", "reasons"), [
+    ({}, "CONDITIONAL", {"weights-not-compared"}), ({"moved": ["b"]}, "GO", set()),
+    ({"holds_start": ["b"]}, "NO-GO", {"weights-unchanged"})])
+def test_lone_checkpoint_needs_a_start_or_marks(
+    more: dict[str, Any], decision: str, reasons: set[str], tmp_path: Path
+) -> None:
+    """A whole and finite one alone is no evidence that anything was learnt."""
+    run = replace(PLAIN, checkpoints={
+        "checkpoints": [{"path": "b", "step": 10, "status": "whole"}], "last_step": 10, "latest": "b", **more},
+        reload=({**LOADED, "path": "b"},))
+    report = report_of(run, tmp_path)
+    assert (report["decision"], codes(report)) == (decision, reasons), report["summary"]
 
 
 def test_survived_exception_of_a_reached_target_is_go(tmp_path: Path) -> None:

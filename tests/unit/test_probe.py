@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.checkpoints.marks import holds_start
+from harness.checkpoints.marks import told_by_files
 from harness.probe import ENV_DIR, site_dir
 from harness.probe.reader import ProbeFacts, ProbeProcess, read_probe
 
@@ -233,10 +233,40 @@ def test_small_parameters_are_marked_as_the_optimizer_found_them(launcher: Launc
     marks = launcher.program(code).process.marks
     assert [(mark.dtype, mark.shape, mark.changed) for mark in marks] == [("F32", (2,), True), ("F32", (2, 4), True)]
     asked = [dataclasses.asdict(mark) for mark in marks]
-    assert holds_start([launcher.root / "start.safetensors"], asked)
-    assert not holds_start([launcher.root / "end.safetensors"], asked)
-    assert not holds_start([launcher.root / "start.safetensors"], [{**mark, "changed": False} for mark in asked])
-    assert not holds_start([launcher.root / "none.safetensors"], asked)
+    still = [{**mark, "changed": False} for mark in asked]
+    answers = {name: told_by_files([launcher.root / f"{name}.safetensors"], asked) for name in ("start", "end", "none")}
+    assert answers == {"start": "held", "end": "moved", "none": ""}
+    assert not told_by_files([launcher.root / "start.safetensors"], still)
+
+
+def test_marks_are_of_what_the_first_step_found(launcher: Launcher) -> None:
+    """What is loaded between the optimizer and its first step is the start; of a large one the beginning is digested;
+    each optimizer has marks of its own, and what neither moved is told.
+    """
+    code = """
+    from safetensors.torch import save_file
+    other = torch.nn.Linear(4, 20000)
+    optimizer, second = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+    with torch.no_grad():
+        for param in (*model.parameters(), *other.parameters()): param.add_(1.0)
+    def state(): return {f"{name}.{key}": value.clone() for name, one in (("actor", model), ("critic", other))
+                         for key, value in one.state_dict().items()}
+    start = state()
+    save_file(start, "start.safetensors")
+    train(optimizer, 3)
+    for _ in range(3):
+        other.zero_grad(); other(torch.randn(8, 4)).square().mean().backward(); second.step()
+    save_file(state(), "end.safetensors")
+    save_file({**state(), **{key: start[key] for key in start if "critic" in key}}, "half.safetensors")
+    save_file({**state(), **{f"ref.{key}": start[key] for key in start}}, "beside.safetensors")
+    """
+    marks = launcher.program(code).process.marks
+    assert [(mark.optimizer, mark.shape, mark.changed) for mark in marks] == [
+        (0, (2,), True), (0, (2, 4), True), (1, (20000,), True), (1, (20000, 4), True)]
+    asked = [dataclasses.asdict(mark) for mark in marks]
+    answers = [told_by_files([launcher.root / f"{name}.safetensors"], asked)
+               for name in ("start", "end", "half", "beside")]
+    assert answers == ["held", "moved", "held", "moved"]
 
 
 @pytest.mark.parametrize(("group", "size"), [(True, 1), (False, None)])

@@ -2,9 +2,7 @@
 
 # mypy: ignore-errors
 
-import os
-
-from _reload import Broken, NotAttempted, Refused
+from _reload import Broken, Refused
 
 
 def load_keras(request, answer):
@@ -41,69 +39,37 @@ def load_keras(request, answer):
 
 def load_keras_weights(request, answer):
     """Weights alone: every data set of the file."""
-    import h5py
-    import numpy as np
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset) and "optimizer" not in name:
-            look_at(name, np.asarray(item[()]), answer)
-
-    with h5py.File(request["files"][0], "r") as handle:
-        handle.visititems(visit)
-    _some(answer)
+    _look_at_all(request, answer)
 
 
 def load_orbax(request, answer):
     """Every array of every item, restored without a target."""
-    import orbax.checkpoint as ocp
-
-    path = os.path.abspath(request["path"])  # noqa: PTH100
-    items = [os.path.join(path, name) for name in sorted(os.listdir(path))  # noqa: PTH118, PTH208
-             if os.path.exists(os.path.join(path, name, "_METADATA"))]  # noqa: PTH110, PTH118
-    if os.path.exists(os.path.join(path, "_METADATA")):  # noqa: PTH110, PTH118
-        items.append(path)
-    if not items:
-        raise NotAttempted("no item of it holds arrays that can be restored without the program")
-    for item in items:
-        _look_at_tree("", ocp.PyTreeCheckpointer().restore(item), answer)
-    _some(answer)
+    _look_at_all(request, answer)
 
 
 def load_flax(request, answer):
     """A msgpack file, which holds arrays and no code."""
-    from flax import serialization
-
-    for path in request["files"]:
-        with open(path, "rb") as stream:  # noqa: PTH123
-            _look_at_tree("", serialization.msgpack_restore(stream.read()), answer)
-    _some(answer)
+    _look_at_all(request, answer)
 
 
-def _some(answer):
+def _look_at_all(request, answer):
+    from _values import arrays_of
+
+    for name, value in arrays_of(request):
+        look_at(name, value, answer)
     if not answer.fields["tensors"]:
         raise Broken("it holds no array")
 
 
-def _look_at_tree(name, value, answer):
-    import numpy as np
-
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _look_at_tree(f"{name}.{key}" if name else str(key), item, answer)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            _look_at_tree(f"{name}.{index}", item, answer)
-    elif hasattr(value, "shape") and hasattr(value, "dtype") and "key<" not in str(value.dtype):
-        look_at(name, np.asarray(value), answer)
-
-
 def look_at(name, array, answer):
-    """Count an array and say where it is not finite."""
+    """Count an array and say where it is not finite; an optimizer's state counts and is not judged."""
     import numpy as np
+    from _values import is_weight
 
     answer.fields["tensors"] += 1
     answer.fields["values_read"] = True
     is_number = array.dtype.kind in "fc" or "float" in str(array.dtype)
     array = array if array.dtype.kind in "fc" else array.astype("float32") if is_number else array
-    if is_number and array.size and not np.isfinite(array).all() and len(answer.fields["nonfinite"]) < 50:
+    if is_number and array.size and not np.isfinite(array).all() and is_weight(name) and (
+            len(answer.fields["nonfinite"]) < 50):
         answer.fields["nonfinite"].append(name[:300])

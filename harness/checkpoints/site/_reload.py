@@ -39,6 +39,7 @@ class Answer:
             "adapter": adapter, "status": "ok", "error": None, "missing": [], "unexpected": [], "mismatched": [],
             "nonfinite": [], "dtype_changes": [], "tensors": 0, "forward_ok": None, "samples": [], "notes": [],
             "eval_loss": None, "pickle_allowed": False, "values_read": False,
+            "comparison": None, "mark_digests": [],
         }
 
     def names(self, field, names):
@@ -93,6 +94,10 @@ def answer_to(request):
     started = time.time()
     try:
         load(request, answer)
+        if answer.fields["status"] == "ok":
+            import _start
+
+            _start.look(request, answer)
     except (Refused, NotAttempted) as error:
         answer.fields["status"] = "refused" if isinstance(error, Refused) else "not-attempted"
         answer.fields["error"] = str(error)[:MAX_ERROR]

@@ -10,7 +10,7 @@ Standard library only, Python 3.8 and later. No exception leaves a hook.
 # Untyped: it changes a Keras that the type checker does not see.
 # mypy: ignore-errors
 # pathlib would add nothing here but calls.
-# ruff: noqa: PTH105, PTH118, PTH123
+# ruff: noqa: PTH105, PTH118, PTH120, PTH123
 
 import atexit
 import functools
@@ -69,6 +69,8 @@ class Probe:
         self.first_step_at = self.last_step_at = None
         self.next_write = 0.0
         self.num_notes = 0
+        self.marks = sibling("_real_step_marks").StartMarks()
+        self.marked = {}
         atexit.register(self.at_exit)
 
     def install(self, module):
@@ -76,6 +78,7 @@ class Probe:
         base = module.BaseOptimizer
         self._wrap(base, "__init__", self.on_created)
         self._wrap(base, "apply", self.on_apply)
+        self._wrap(base, "build", self.on_build)
 
     def _wrap(self, base, name, listen):
         probe, original = self, getattr(base, name)
@@ -101,6 +104,16 @@ class Probe:
         """An optimizer is initialised."""
         self.created += 1
 
+    def on_build(self, optimizer, args, before):
+        """Before an optimizer learns which variables it has; where they are compiled away they have no values."""
+        if before is None and args:
+            try:
+                if self.marks.add([variable for variable in args[0] if is_markable(variable)]):
+                    self.marked[id(optimizer)] = self.marks.optimizers - 1
+            except Exception:
+                return None
+        return None
+
     def on_apply(self, optimizer, args, before):
         """Before and after a step."""
         if backend() != "torch":
@@ -109,6 +122,9 @@ class Probe:
         if before is None:
             if record.before is None:
                 record.before = read_count(record.counter)
+            if not record.calls and id(optimizer) in self.marked:
+                # What was loaded since it was built is the start.
+                self.marks.renew_number(self.marked.pop(id(optimizer)))
             self._look(record, args[0] if args else ())
             return record
         record.calls += 1
@@ -149,6 +165,8 @@ class Probe:
         if now < self.next_write and record.calls & (record.calls - 1):
             return
         record.num_params = len(getattr(optimizer, "_trainable_variables", ()))
+        if not record.calls & (record.calls - 1):
+            self.marks.look()
         if record.lr_positive is not True:
             record.lr_positive = read_rate(optimizer)
         self.write(now)
@@ -157,9 +175,16 @@ class Probe:
         """The last write; a forked child leaves none."""
         try:
             if self.pid == os.getpid() and (self.created or self.records):
+                self._see_marks()
                 self.write(time.monotonic(), clean_exit=True)
         except Exception as error:
             self.note("exit", error)
+
+    def _see_marks(self):
+        try:
+            self.marks.look()
+        except Exception as error:
+            self.note("marks", error)
 
     def write(self, now, clean_exit=False):
         """Replace the file."""
@@ -206,6 +231,7 @@ class Probe:
             "lr_unknown_steps": most("lr_unknown_steps"),
             "scaler_skips": 0,
             "grad": self.grad,
+            "marks": self.marks.to_json(),
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
             "clean_exit": clean_exit,
@@ -221,6 +247,21 @@ class Probe:
                 log.write(f"pid {self.pid}: keras {where}: {repr(error)[:400]}\n")
         except Exception:
             pass
+
+
+def sibling(name):
+    """A module beside this one, which is on no path."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def is_markable(variable):
+    """Whether a variable is of a type that checkpoints name."""
+    return str(getattr(variable, "dtype", "")) in ("float32", "float64", "float16", "bfloat16") and all(variable.shape)
 
 
 def backend():

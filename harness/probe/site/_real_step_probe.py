@@ -261,9 +261,14 @@ class Probe:
         def after_step(optimizer, args, kwargs):
             probe.on_step(optimizer, sys._getframe(1))
 
-        # The mark of torch._dynamo.disable, without its import: torch.compile leaves the function alone.
-        after_step._torchdynamo_disable = True
+        def before_step(optimizer, args, kwargs):
+            probe.on_begin(optimizer)
+
+        # The mark of torch._dynamo.disable, without its import: torch.compile leaves the functions alone.
+        after_step._torchdynamo_disable = before_step._torchdynamo_disable = True
         module.register_optimizer_step_post_hook(after_step)
+        if hasattr(module, "register_optimizer_step_pre_hook"):
+            module.register_optimizer_step_pre_hook(before_step)
         module.Optimizer.__init__ = __init__
 
     def _listen_to_scaler(self, scaler):
@@ -286,6 +291,14 @@ class Probe:
             self.marks.take(optimizer)
         except Exception as error:
             self.note("new optimizer", error)
+
+    def on_begin(self, optimizer):
+        """An optimizer's step begins."""
+        try:
+            if self.marks.unstepped and not is_capturing():
+                self.marks.renew(optimizer)
+        except Exception as error:
+            self.note("marks", error)
 
     def on_scaler_step(self, scaler, optimizer, calls):
         """GradScaler.step returned: it skipped unless a step was called within (torch's optimizers only)."""
@@ -376,6 +389,12 @@ class Probe:
         except Exception as error:
             self.note("place", error)
 
+    def _see_marks(self):
+        try:
+            self.marks.look()
+        except Exception as error:
+            self.note("marks", error)
+
     def _record(self, optimizer):
         """A new record; one of a dead optimizer with the same id is kept apart."""
         old = self.records.get(id(optimizer))
@@ -405,6 +424,8 @@ class Probe:
         """The last write. A forked child that trained nothing, as a data loader's worker, leaves no file."""
         try:
             if self.pid == os.getpid() and (self.created or self.calls or not self.forked):
+                if self.calls:
+                    self._see_marks()
                 if self.calls and not hasattr(sys, "last_type"):
                     self.params = look_at_params([record.ref() for record in self.records.values()])
                 self.write(time.monotonic(), clean_exit=True)

@@ -30,7 +30,11 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | drops-a-tensor | no | trains; the last checkpoint lacks a tensor |
 | nan-in-archive | no | trains, saves by torch.save, and the last archive holds NaN |
 | saves-objects | no | trains, and saves the model object itself by torch.save |
+| start-in-archives | no | trains; every archive of torch.save holds the weights of the start |
+| start-in-one-archive | no | trains, and saves one archive at the end, with the weights of the start |
 | saves-archives | yes | trains, and saves state dicts by torch.save |
+| saves-one-archive | yes | trains, and saves one archive at the end |
+| saves-once | yes | trains, and saves safetensors once, at the end |
 | exit-1-at-end | no | trains, and exits 1 |
 | ignores-lr | no | trains with a learning rate of its own, whatever --lr says |
 | lr-zero | no | the learning rate is 0 throughout |
@@ -555,6 +559,40 @@ class NanInArchive(SavesArchives):
         if step == self.last_step:
             weights["0.weight"][3, 2] = math.nan
         return weights
+
+
+class StartInArchives(SavesArchives):
+    healthy = False
+
+    def weights(self, step: int) -> dict[str, Any]:
+        if step == 0:
+            self.start = super().weights(step)
+        return self.start
+
+
+class SavesOneArchive(SavesArchives):
+    def save(self, step: int) -> None:
+        if step == self.last_step:
+            super().save(step)
+
+
+class StartInOneArchive(SavesOneArchive):
+    healthy = False
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.start = super().weights(0)
+
+    def weights(self, step: int) -> dict[str, Any]:
+        return self.start
+
+
+class SavesOnce(_Training):
+    healthy = True
+
+    def save(self, step: int) -> None:
+        if step == self.last_step:
+            super().save(step)
 
 
 class SavesObjects(SavesArchives):
