@@ -15,7 +15,7 @@ from harness.checkpoints.inventory import Checkpoint, take_inventory
 from harness.checkpoints.records import find_recorded_best, history_of
 from harness.checkpoints.reload import Surroundings, reload_checkpoint
 from harness.checkpoints.structure import read_structure
-from harness.checkpoints.targets import target_of
+from harness.checkpoints.targets import targets_of
 from harness.errors import ConfigError
 from harness.watch.early_stopping import direction_of, find_metric
 
@@ -55,9 +55,9 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     best = _best(usable, asked) or latest
     reload = None
     if asked.reload and best is not None:
-        reload = reload_checkpoint(target_of(best[0], asked.base), Surroundings(
-            interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
-            allow_pickle=asked.allow_pickle))
+        where = Surroundings(interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
+                             allow_pickle=asked.allow_pickle)
+        reload = _worst([reload_checkpoint(target, where) for target in targets_of(best[0], asked.base)])
     newest_broken = bool(rows) and latest is not None and rows[-1][1]["complete"] is False
     unfinished: list[dict[str, Any]] = [{"path": str(path), "step": None, "metrics": {}, "complete": False,
                    "problems": ["its save did not end: its name says so"]} for path in inventory.unfinished]
@@ -69,6 +69,15 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
         "best": str(best[0].path) if best else None,
         "reload": reload,
     }
+
+
+def _worst(reloads: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of several models in one checkpoint the one that loads worst, with a note on each."""
+    if len(reloads) == 1:
+        return reloads[0]
+    order = ("failed", "refused", "not-attempted", "ok")
+    worst = min(reloads, key=lambda item: order.index(item["status"]) if item["status"] in order else 1)
+    return {**worst, "notes": [*(f"{item['path']}: {item['status']}" for item in reloads), *(worst.get("notes") or ())]}
 
 
 def _histories(found: tuple[Checkpoint, ...]) -> dict[Path, dict[int, dict[str, float]]]:

@@ -33,6 +33,7 @@ from harness.checkpoints.naming import (
     version_of,
 )
 from harness.checkpoints.records import StateRecord, read_record
+from harness.checkpoints.tensors import numbers_inside
 
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 8
@@ -301,6 +302,8 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
 
         inside = scan_archive(path)
         step, epoch = inside.step, inside.epoch
+    if step is None and epoch is None and not trailing and path.suffix == INSPECTED_SUFFIX and not is_directory:
+        step, epoch = numbers_inside(path)
     number = int(trailing.group(1)) if trailing else version_of(name) or -1
     state = {file for file in marks if STATE_FILE.search(file.name) and file.name not in RECORDS}
     tensors = sorted(file for file in marks if file.name.endswith(INSPECTED_SUFFIX))

@@ -105,6 +105,18 @@ def read_header(path: Path) -> Header:
         return _read_header(stream)
 
 
+def numbers_inside(path: Path) -> tuple[int | None, int | None]:
+    """(step, epoch) as a file's own metadata tells them; None where it does not, or cannot be read."""
+    try:
+        metadata = read_header(path).metadata
+    except (OSError, TensorFileError):
+        return None, None
+    told = {key: int(value) for key, value in metadata.items() if value.isascii() and value.isdigit()
+            and len(value) <= 12}
+    step = next((told[key] for key in ("global_step", "step", "num_steps", "iteration") if key in told), None)
+    return step, told.get("epoch")
+
+
 def _read_header(stream: BinaryIO) -> Header:
     size = os.fstat(stream.fileno()).st_size
     head = stream.read(max(8, len(_LFS_POINTER)))

@@ -454,6 +454,16 @@ MARKS = ("held", "moved")
 UNCHANGED = ("none", "cast-only", "resize-only")
 
 
+def _compared(reloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One comparison a checkpoint, with its path as `end`: of several models in it one that changed is enough."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in reloads:
+        comparison, path = item.get("comparison"), str(item.get("of") or item.get("path"))
+        if isinstance(comparison, dict) and (path not in found or comparison.get("kind") == "changed"):
+            found[path] = {**comparison, "end": path}
+    return list(found.values())
+
+
 def _weights(record: RunRecord) -> WeightsSeen:
     facts: dict[str, Any] = record.fact("checkpoints", "facts", {}) or {}
     items = [item for item in facts.get("checkpoints", []) if isinstance(item, dict)]
@@ -461,12 +471,12 @@ def _weights(record: RunRecord) -> WeightsSeen:
     comparison = change.get("comparison") or {}
     newest = items[-1] if items else {}
     reloads = [one for entry in record.every("reload") if isinstance(one := entry.get("facts"), dict)]
-    compared = [(item, found) for item in reloads if isinstance(found := item.get("comparison"), dict)]
+    compared = _compared(reloads)
     if compared and (not change or change.get("start_kind") == OWN_EARLIEST):
-        # An untrained one among several counts; each was compared with a start of its own format.
-        item, comparison = min(compared, key=lambda pair: (
-            pair[1].get("start_kind") == OWN_EARLIEST, pair[1].get("kind") == "changed"))
-        change = {**comparison, "end": item.get("path")}
+        # An untrained one among several checkpoints counts; each was compared with a start of its own format.
+        change = min(compared, key=lambda found: (
+            found.get("start_kind") == OWN_EARLIEST, found.get("kind") == "changed"))
+        comparison = change
     marks = {word: [str(item.get("path")) for item in reloads if item.get("marks") == word] for word in MARKS}
     return WeightsSeen(
         found=len(items),
@@ -485,7 +495,7 @@ def _weights(record: RunRecord) -> WeightsSeen:
         holds_start=(*(facts.get("holds_start") or ()), *marks["held"]),
         moved=(*(facts.get("moved") or ()), *marks["moved"]),
         delivered_unchanged=(*(facts.get("delivered_unchanged") or ()), *(
-            str(item.get("path")) for item, found in compared
+            str(found.get("end")) for found in compared
             if found.get("kind") in UNCHANGED and found.get("start_kind") != OWN_EARLIEST)),
     )
 

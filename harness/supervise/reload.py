@@ -12,7 +12,7 @@ from harness.checkpoints.inventory import Checkpoint, find_all
 from harness.checkpoints.marks import marks_of
 from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
-from harness.checkpoints.targets import is_adapter, starts_of, target_of
+from harness.checkpoints.targets import is_adapter, parts_of, starts_of, target_of
 from harness.judge.saved import Saved, best_checkpoint, saved_checkpoints
 from harness.record import outdir
 from harness.record.journal import Journal
@@ -52,13 +52,17 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
         one = _of(found, out_dir, item.path)
         if is_cancelled():
             return
-        facts: dict[str, Any] = {"status": "not-attempted", "adapter": "", "error": "it is gone", "step": item.step}
-        if one is not None:
-            target = replace(target_of(one, base), prompts=prompts, **_start(one, own, start, marks))
-            facts = reload_checkpoint(target, where)
-        if isinstance(compared := facts.get("comparison"), dict):
-            facts["comparison"] = {**compared, "start": outdir.relative(out_dir, str(compared.get("start")))}
-        journal.write("reload", facts={**facts, "path": outdir.relative(out_dir, item.path)})
+        if one is None:
+            journal.write("reload", facts={"path": item.path, "status": "not-attempted", "adapter": "",
+                                           "error": "it is gone", "step": item.step})
+            continue
+        for place, part in parts_of(one).items():
+            target = target_of(part, base)
+            facts = reload_checkpoint(
+                replace(target, prompts=prompts, **_start(part, place, own, start, marks)), where)
+            if isinstance(compared := facts.get("comparison"), dict):
+                facts["comparison"] = {**compared, "start": outdir.relative(out_dir, str(compared.get("start")))}
+            journal.write("reload", facts={**facts, "path": str(Path(item.path) / place), "of": item.path})
 
 
 def _of(found: Mapping[str, Checkpoint], out_dir: Path, path: str) -> Checkpoint | None:
@@ -66,12 +70,12 @@ def _of(found: Mapping[str, Checkpoint], out_dir: Path, path: str) -> Checkpoint
 
 
 def _start(
-    one: Checkpoint, own: list[Checkpoint], start: Path | None, marks: tuple[dict[str, Any], ...]
+    one: Checkpoint, place: Path, own: list[Checkpoint], start: Path | None, marks: tuple[dict[str, Any], ...]
 ) -> dict[str, Any]:
     """What the child compares with; safetensors files were compared with their like when they were inspected."""
     if one.step == 0 or is_named_start(str(one.path)):
         return {}
-    starts = starts_of(one, own, start)
+    starts = starts_of(one, own, start, place)
     if one.weights:
         return {"starts": tuple(item for item in starts if not _is_inspected(item))}
     return {"starts": starts, "marks": marks}

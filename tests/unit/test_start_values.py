@@ -1,0 +1,184 @@
+"""Values that only a loader reads, held against a start in the child, and looked through for the probe's marks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
+
+from harness.checkpoints.inventory import Checkpoint, find_checkpoints
+from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
+from harness.checkpoints.targets import parts_of, starts_of, target_of
+
+State = dict[str, Any]
+
+
+def where(tmp_path: Path, **more: Any) -> Surroundings:
+    return Surroundings(interpreter=Path(sys.executable), workdir=tmp_path, environ=os.environ, **more)
+
+
+def weights(seed: int = 0) -> State:
+    generator = torch.Generator().manual_seed(seed)
+    return {"a.weight": torch.randn(8, 4, generator=generator), "a.bias": torch.randn(8, generator=generator),
+            "bn.running_mean": torch.zeros(8), "bn.num_batches_tracked": torch.tensor(3)}
+
+
+def moved(state: State, *names: str) -> State:
+    return {name: value + 0.5 if name in names else value for name, value in state.items()}
+
+
+def loaded(end: Checkpoint, starts: tuple[Start, ...], tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return reload_checkpoint(replace(target_of(end), starts=starts, **more), where(tmp_path))
+
+
+START = weights()
+OPTIMIZER = {"state": {0: {"exp_avg": torch.randn(8, 4)}}}
+ENDS = {
+    "changed": ({"model": moved(START, "a.bias")}, "changed"),
+    "same": ({"model": START}, "none"),
+    "moments": ({"model": START, "optimizer": OPTIMIZER, "opt": {"a": torch.ones(3)}, "exp_avg": {"a": torch.ones(3)}},
+                "none"),
+    "buffers": ({"model": moved(START, "bn.running_mean", "bn.num_batches_tracked")}, "buffers-only"),
+    "decay": ({"model": {name: value * 0.97 if "weight" in name or "bias" in name else value
+                         for name, value in START.items()}}, "decay-only"),
+    "cast": ({"model": {name: value.to(torch.bfloat16) if value.is_floating_point() else value
+                        for name, value in START.items()}}, "cast-only"),
+    "resized": ({"model": {**START, "a.weight": torch.cat([START["a.weight"], torch.ones(2, 4)])}}, "resize-only"),
+    "cast-and-moved": ({"model": {name: value.to(torch.bfloat16) if value.is_floating_point() else value
+                                  for name, value in moved(START, "a.weight").items()}}, "changed"),
+    "to-nan": ({"model": {**START, "a.bias": torch.full((8,), float("nan"))}}, "changed"),
+    "wrapped": ({"state_dict": {f"module.{name}": value for name, value in START.items()}}, "none"),
+    "wrapped-and-moved": ({"state_dict": {f"model.{name}": value for name, value in moved(START, "a.bias").items()}},
+                          "changed"),
+    "other-names": ({"model": {"z": torch.ones(3)}}, None),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_archive_is_compared_with_the_runs_start(name: str, tmp_path: Path) -> None:
+    """Only an element of a weight counts: no moment of the optimizer, cast, resize, statistic or decay."""
+    end, kind = ENDS[name]
+    first = {"optimizer": {"state": {0: {"exp_avg": torch.zeros(8, 4)}}}, "opt": {"a": torch.zeros(3)},
+             "exp_avg": {"a": torch.zeros(3)}, "model": START}
+    torch.save(first, tmp_path / "model_step_0.pt")
+    torch.save(end, tmp_path / "model_step_5.pt")
+    own = find_checkpoints(tmp_path)
+    answer = loaded(own[-1], starts_of(own[-1], own, None), tmp_path)
+    found = answer["comparison"]
+    assert answer["status"] == "ok" and (found and found["kind"]) == kind, answer
+    if kind == "changed":
+        assert (found["start_kind"], found["start"]) == ("own-step-0", str(tmp_path / "model_step_0.pt"))
+        assert found["changed"] == len(found["changed_names"]) == 1
+
+
+def test_given_start_of_another_format_comes_first(tmp_path: Path) -> None:
+    """A base of safetensors, an end of torch.save; one that the run wrote over is none."""
+    (tmp_path / "base").mkdir()
+    save_file(START, tmp_path / "base" / "model.safetensors")
+    (tmp_path / "out").mkdir()
+    torch.save({"model": moved(START, "a.bias")}, tmp_path / "out" / "model_step_5.pt")
+    own = find_checkpoints(tmp_path / "out")
+    starts = starts_of(own[-1], own, tmp_path / "base")
+    assert [start.kind for start in starts] == ["start-weights"]
+    found = loaded(own[-1], starts, tmp_path)["comparison"]
+    assert (found["kind"], found["start_kind"], found["changed_names"]) == ("changed", "start-weights", ["a.bias"])
+    assert starts_of(own[-1], own, tmp_path / "out") == ()
+
+
+def test_start_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
+    """It is no fault of the checkpoint, and nothing in it is run."""
+    (tmp_path / "model_step_0.pt").write_bytes(pickle.dumps({"evil": Evil()}))
+    torch.save({"model": START}, tmp_path / "model_step_5.pt")
+    own = find_checkpoints(tmp_path)
+    answer = loaded(own[-1], starts_of(own[-1], own, None), tmp_path)
+    assert (answer["status"], answer["comparison"]) == ("ok", None)
+    assert "could not be compared" in answer["notes"][0] and not list(tmp_path.rglob("pwned"))
+
+
+class Evil:
+    """Makes a directory where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("pwned",)
+
+
+def mark(value: torch.Tensor, **more: Any) -> dict[str, Any]:
+    """As the probe takes it."""
+    digest = hashlib.sha256(value.numpy().tobytes()[: 32 << 10]).hexdigest()
+    return {"dtype": "F32", "shape": list(value.shape), "sha256": digest, "changed": True, "uniform": False, **more}
+
+
+@pytest.mark.parametrize(("names", "marked", "told"), [
+    ((), ("a.weight", "a.bias"), "held"), (("a.bias",), ("a.weight", "a.bias"), "moved"),
+    (("a.weight", "a.bias"), ("a.weight", "a.bias"), "moved"), ((), ("z",), "")])
+def test_marks_are_looked_for_in_an_archive(
+    names: tuple[str, ...], marked: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    """What the optimizer found is there, or others are in its place; the digests themselves are not kept."""
+    torch.save({"model": moved(START, *names)}, tmp_path / "model_step_5.pt")
+    marks = tuple(mark(START[name] if name in START else torch.ones(77)) for name in marked)
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=marks)
+    assert (answer["status"], answer["marks"]) == ("ok", told) and "mark_digests" not in answer
+
+
+def test_distributed_checkpoint_needs_no_unpickling_of_its_entries(tmp_path: Path) -> None:
+    """Its tensors are put together and compared; an object among its entries is never loaded."""
+    for step, state in ((0, START), (5, moved(START, "a.weight"))):
+        dcp.save({"model": state, "extra": Evil()}, checkpoint_id=tmp_path / f"step_{step}")
+    own = find_checkpoints(tmp_path)
+    answer = loaded(own[-1], starts_of(own[-1], own, None), tmp_path)
+    assert (answer["status"], answer["tensors"], answer["comparison"]["kind"]) == ("ok", 4, "changed"), answer
+    assert answer["comparison"]["changed_names"] == ["model.a.weight"] and not list(tmp_path.rglob("pwned"))
+
+
+def test_metadata_of_other_classes_is_refused(tmp_path: Path) -> None:
+    """Its .metadata is a pickle: torch's own classes of metadata and no other name."""
+    dcp.save({"model": START}, checkpoint_id=tmp_path / "step_5")
+    (tmp_path / "step_5" / ".metadata").write_bytes(pickle.dumps(Evil()))
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path)
+    assert answer["status"] == "refused" and "mkdir" in answer["error"] and not list(tmp_path.rglob("pwned"))
+
+
+def test_damaged_part_of_a_distributed_checkpoint_fails(tmp_path: Path) -> None:
+    """A part whose bytes were lost."""
+    dcp.save({"model": START}, checkpoint_id=tmp_path / "step_5")
+    part = next((tmp_path / "step_5").glob("*.distcp"))
+    part.write_bytes(part.read_bytes()[:100])
+    assert loaded(find_checkpoints(tmp_path)[-1], (), tmp_path)["status"] == "failed"
+
+
+def test_each_model_of_a_compound_delivery_is_loaded(tmp_path: Path) -> None:
+    """An actor and a critic side by side: one that does not load is told by its own path, each has its own start."""
+    for step in (0, 5):
+        for name in ("actor", "critic"):
+            place = tmp_path / f"step_{step}" / name
+            place.mkdir(parents=True)
+            torch.save(moved(START, *(["a.bias"] if step and name == "actor" else [])), place / "pytorch_model.bin")
+    own = find_checkpoints(tmp_path)
+    assert len(own) == 2
+    answers = {str(place): loaded(part, starts_of(part, own, None, place), tmp_path)
+               for place, part in parts_of(own[-1]).items()}
+    assert {place: answer["comparison"]["kind"] for place, answer in answers.items()} == {
+        "actor": "changed", "critic": "none"}
+    broken = tmp_path / "step_5" / "critic" / "pytorch_model.bin"
+    broken.write_bytes(b"PK nothing")
+    assert [reload_checkpoint(target_of(part), where(tmp_path))["status"] for part in parts_of(own[-1]).values()] == [
+        "ok", "refused"]
+
+
+def test_step_stands_in_the_metadata_of_a_file(tmp_path: Path) -> None:
+    """Where its name tells none; words that are no step are none."""
+    save_file(START, tmp_path / "a.safetensors", metadata={"global_step": "40", "epoch": "2"})
+    save_file(START, tmp_path / "b.safetensors", metadata={"step": "7.5", "format": "pt"})
+    save_file(START, tmp_path / "model_step_3.safetensors", metadata={"step": "9"})
+    assert {one.path.stem: (one.step, one.epoch) for one in find_checkpoints(tmp_path)} == {
+        "a": (40, 2), "b": (None, None), "model_step_3": (3, None)}
