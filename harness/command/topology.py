@@ -27,6 +27,9 @@ class Asked:
     local: int | None
     """Those of them that this command starts itself, without other nodes'."""
 
+    restarts: int = 0
+    """How often the launcher may start the processes again."""
+
     @property
     def one_group(self) -> bool:
         """Whether the processes are to be one process group."""
@@ -36,7 +39,7 @@ class Asked:
     def to_json(self) -> dict[str, str | int | bool | None]:
         """As the journal holds it."""
         return {"launcher": self.launcher, "processes": self.processes, "local": self.local,
-                "one_group": self.one_group}
+                "one_group": self.one_group, "restarts": self.restarts}
 
 
 def processes_asked(command: TrainingCommand) -> Asked:
@@ -55,7 +58,8 @@ def processes_asked(command: TrainingCommand) -> Asked:
             count = _per_node(outer, command)
             total = None if total is None or count is None else total * count
         local = total
-    return Asked(launcher=inner.name, processes=total, local=local)
+    restarts = _number(_words(inner, command), ("max-restarts",), default=0) or 0
+    return Asked(launcher=inner.name, processes=total, local=local, restarts=restarts)
 
 
 def _per_node(launcher: Launcher, command: TrainingCommand) -> int | None:

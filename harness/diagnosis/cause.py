@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from harness.diagnosis.model import Event, EventKind, Role
+from harness.record.vocabulary import PrimaryCause
 
 _LEAST = ("elastic-agent", "closing-signal", "exit-call", "usage")
 _UNSPECIFIC = ("uncaught-exception",)
+CUT_SHORT = "target-not-reached"
+"""What an interruption explains: the judge's word for a run that ended too early."""
 _KILLED = ("oom-host-suspected", "dataloader-worker", "dataloader-gone", "signal-handler")
 
 
@@ -45,6 +48,8 @@ def find_cause(
         return Finding(cause=None, recovered=seen)
     causes = [event for event in left if event.rule is not None and event.rule.role is Role.CAUSE]
     others = [event for event in left if event not in causes]
+    if any(event.rule is not None and event.rule.cause is PrimaryCause.INTERRUPTED for event in others):
+        causes = [event for event in causes if event.text != CUT_SHORT]
     silent = tuple(sorted(known_ranks - watchdog_ranks)) if watchdog_ranks else ()
     finding = Finding(cause=None, recovered=recovered, silent_ranks=silent if len(silent) < len(known_ranks) else ())
     confirmed = _kernel_word(causes, left)

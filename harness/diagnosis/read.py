@@ -90,6 +90,11 @@ def read_run(
     )
 
 
+def announced_batch_sizes(log: Path) -> tuple[int, ...]:
+    """The first and the last batch size per device that a log announces; none where it announces none."""
+    return _Windows(log).batch_sizes()
+
+
 class _Windows:
     """Pieces of one log, read when they are asked for."""
 

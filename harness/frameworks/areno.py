@@ -53,6 +53,12 @@ SIZES: dict[str, int | None] = {
 }
 """Setting -> AReno's default, None for one that follows from others."""
 KEPT_TAGS, SKIPPED_TAGS = ("rollout/num_sequences",), ("rollout/total_skipped_long",)
+UPDATE_LINES = (
+    r"\bstep=(\d{1,12}) (?:role=(?!critic)\w+ )?stage=train_end\b",
+    r"\bstep=(\d{1,12}) (?:role=(?!critic)\w+ )?stage=train_skip\b",
+    r"\bstage=(?:epoch_end|max_steps_reached)\b",
+)
+"""Of the policy; the critic's lines name no step."""
 ADVANTAGE_FLOOR = 1e-3
 """advantages_std of equal rewards is 0 or rounding (4.8e-7 seen); one varying group of 8 in a million gives 2.8e-3."""
 
@@ -101,6 +107,7 @@ class ArenoAdapter:
             reads_output=False,
             counts_updates_by="metric-rows",
             executed_tags=(r"^train/",),
+            update_lines=UPDATE_LINES,
             loss_tags=tuple(f"^train/{loss}$" for loss in algorithm.losses),
             lr_tags=(r"^train/lr$",),
             grad_norm_tags=(r"^train/grad_norm$",),

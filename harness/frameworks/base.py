@@ -38,6 +38,9 @@ class FrameworkFacts:
     """Patterns of the tags whose row proves an executed update."""
     rows_are_complete: bool = True
     """Whether no such row means no update; False where a program may well update and log no such tag."""
+    update_lines: tuple[str, ...] = ()
+    """Patterns of what is printed of an executed and of a skipped update, the step in group 1, and of what a loop that
+    prints those prints beside them; () where nothing is known of it."""
     loss_tags: tuple[str, ...] = LOSS_TAG_PATTERNS
     lr_tags: tuple[str, ...] = LR_TAG_PATTERNS
     grad_norm_tags: tuple[str, ...] = GRAD_NORM_TAG_PATTERNS

@@ -27,6 +27,8 @@ def resumed_after(launch: AttemptSeen, first: AttemptSeen, checkpoints: Iterable
     its launch and lies before its first own one."""
     if launch is first:
         return 0
+    if launch.resumed_from is not None:
+        return launch.resumed_from
     begun, origin = launch.first_step, first.first_step
     if begun is not None and origin is not None and begun <= origin:
         return 0
@@ -52,7 +54,8 @@ def _attempt_of(process: Mapping[str, Any], launches: Sequence[AttemptSeen]) -> 
     started = process.get("started_at")
     moment = started if isinstance(started, (int, float)) else 0.0
     return max((index for index, launch in enumerate(launches)
-                if launch.launched_at - CLOCK_ROUNDING_S / 2 <= moment), default=0)
+                if launch.launched_at - CLOCK_ROUNDING_S / 2 <= moment
+                and launch.restart in (None, process.get("restart"))), default=0)
 
 
 def _raised(process: dict[str, Any], base: int) -> dict[str, Any]:

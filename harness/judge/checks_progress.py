@@ -130,7 +130,11 @@ def check_updates_executed(seen: Observation) -> Check:
     if seen.weights.compared:
         return failed(name, Reason.NO_UPDATE_EXECUTED, expected, "0 changed tensors",
                       f"the saved weights equal the start {seen.weights.start}")
-    return unproven(name, Reason.UPDATES_UNPROVEN, expected, "nothing that shows an update", _unseen(seen))
+    if seen.told is not None and not seen.told.executed:
+        return failed(name, Reason.NO_UPDATE_EXECUTED, expected, seen.told.text,
+                      "its log tells of the whole loop and of no update: empty batches, a warm-up, or skipped steps")
+    observed = seen.told.text if seen.told is not None else "nothing that shows an update"
+    return unproven(name, Reason.UPDATES_UNPROVEN, expected, observed, _unseen(seen))
 
 
 def _counted(seen: Observation, counter: CounterSeen, name: str, expected: str) -> Check:

@@ -155,6 +155,25 @@ class Updates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldUpdates:
+    """Updates by what a trainer printed of them, which proves none, and shows where there was none."""
+
+    executed: int
+    last_step: int | None
+    """As printed."""
+    skipped: int
+    skipped_steps: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """`1 update by its own lines, last at step 2; 2 skipped (steps 0, 1)`."""
+        last = f", last at step {self.last_step}" if self.last_step is not None else ""
+        steps = ", ".join(map(str, self.skipped_steps[:10])) + (", ..." if self.skipped > 10 else "")
+        skipped = f"; {self.skipped} skipped (steps {steps})" if self.skipped else ""
+        return f"{self.executed} update(s) by its own lines{last}{skipped}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything that the checks ask."""
 
@@ -172,6 +191,8 @@ class Observation:
     target: int | None
     target_source: str
     counter: CounterSeen | None = None
+    told: ToldUpdates | None = None
+    """Updates by the trainer's own lines, of a run that left nothing but its log."""
     printed: tuple[TagSummary, ...] = ()
     """What stands in the output of a run that was launched here, and nowhere else. Its steps and its rounded values
     prove nothing; a NaN in it is one."""
@@ -211,13 +232,16 @@ def observe(record: RunRecord) -> Observation:
     counter = _counter(record)
     target, source = _target(record, rules, fresh, counter)
     updates = _updates(record.store, rules, fresh, _executed(rules, counter, probe))
+    told = _told(record)
+    if is_given and not fresh and not updates.executed:
+        updates = replace(updates, executed=None)
     return Observation(
         record=record, facts=facts, tags=tags, printed=printed, train_loss=train or printed_train,
         eval_loss=(*evals, *printed_evals),
         grad_norm=tuple(tag for tag in (*fresh, *printed)
                         if tag.fresh_points and _matches(tag.tag, rules.grad_norm_tags)),
         lr=tuple(tag for tag in fresh if _matches(tag.tag, rules.lr_tags)),
-        steps=steps, updates=updates, probe=probe, weights=weights,
+        steps=steps, updates=updates, told=told, probe=probe, weights=weights,
         target=target, target_source=source, counter=counter,
     )
 
@@ -234,6 +258,12 @@ def _rows_are_numbered(record: RunRecord) -> bool:
     return bool(sources) and all(
         any(isinstance(problem, dict) and problem.get("code") == "steps-unknown"
             for problem in one.get("problems") or []) for one in sources)
+
+
+def _told(record: RunRecord) -> ToldUpdates | None:
+    told = record.fact("log-end", "updates")
+    return told and ToldUpdates(executed=told["executed"], last_step=told.get("last_step"), skipped=told["skipped"],
+                                skipped_steps=tuple(told.get("skipped_steps") or ()))
 
 
 def _losses(
@@ -362,7 +392,8 @@ def _updates(
         effective = min(executed, effective)
     return Updates(
         executed=executed, effective=effective,
-        lr_seen=lr is not None, lr_positive=_positive(lr), grad_seen=grad is not None,
+        lr_seen=lr is not None, lr_positive=_positive(lr),
+        grad_seen=grad is not None and grad.max_finite is not None,
         grad_positive=_positive(grad), signal_seen=bool(signals or dead),
         signal_positive=any(tag.min_finite is not None and tag.min_finite < 1 for tag in dead) if dead else any(
             _positive(tag, above=rules.signal_floor) for tag in signals),

@@ -136,6 +136,12 @@ def _findings(record: RunRecord, verdict: Verdict, seen: Observation) -> list[di
     for entry in record.every("source-notice"):
         found.append({"severity": "low", "title": f"the watched log: {entry['kind']}", "description": entry["message"],
                       "fix": "nothing, where the job itself did it; else see that no output was lost"})
+    sizes = _batch_size(record)
+    if sizes is not None and sizes["effective"] != sizes["requested"]:
+        found.append({"severity": "medium", "title": "the run is not the requested one: its batch size was lowered",
+                      "description": f"it began with {sizes['requested']} per device and trained with "
+                                     f"{sizes['effective']}",
+                      "fix": "ask for a batch size that fits, with as much more accumulation"})
     for entry in record.every("log-end"):
         if entry.get("lost_bytes"):
             found.append({"severity": "low", "title": "the log is incomplete",
@@ -264,6 +270,9 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
     executed = seen.updates.executed
     if executed is None and probe.torch_seen:
         executed = probe.steps
+    if executed is None and seen.told is not None:
+        executed = seen.told.executed
+    skipped = probe.scaler_skips if probe.torch_seen else seen.told.skipped if seen.told is not None else None
     effective = seen.updates.effective
     if effective is None and probe.grads_checked:
         effective = min(probe.lr_positive_steps, probe.steps) if probe.grads_nonzero else 0
@@ -271,7 +280,8 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
         "first_step": seen.steps.first, "last_step": seen.steps.last, "step_base": seen.steps.base,
         "updates_executed": executed,
         "updates_effective": None if effective is None or executed is None else min(effective, executed),
-        "updates_skipped": probe.scaler_skips if probe.torch_seen else None,
+        "updates_skipped": skipped,
+        "per_device_batch_size": _batch_size(record),
         "epochs": _epochs(seen),
         "metrics": [
             {"tag": tag.tag, "run": tag.run, "points": tag.fresh_points, "first_step": tag.first_step,
@@ -285,6 +295,12 @@ def _observed(record: RunRecord, seen: Observation) -> dict[str, Any]:
                       "counter": seen.counter.step if seen.counter else None,
                       "probe": probe.steps if probe.torch_seen else None},
     }
+
+
+def _batch_size(record: RunRecord) -> dict[str, int] | None:
+    """As the trainer announced it: what it began with, and what it ended with after a search for one that fits."""
+    sizes = record.fact("log-end", "batch_sizes") or []
+    return {"requested": sizes[0], "effective": sizes[-1]} if sizes else None
 
 
 def _gate(gate: Gate) -> dict[str, Any]:

@@ -10,28 +10,33 @@ from harness.judge.fields import iso_time
 from harness.judge.model import Check, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.judge.thresholds import threshold
-from harness.record.attempts import AttemptSeen, attempts
+from harness.record.attempts import ELASTIC, TOLD, AttemptSeen, attempts
 from harness.record.outdir import RUN_COMMAND
 from harness.record.reasons import Reason
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import TerminalState
 
+REASONS_OF = {ELASTIC: "restarted by torch elastic", TOLD: "began again, as its log tells"}
+
 
 def was_restarted(seen: Observation) -> bool:
-    """Whether there was more than one launch."""
-    return len(seen.record.every("attempt-started")) > 1
+    """Whether there was more than one launch, or one whose workers were started again."""
+    return len(attempts(seen.record)) > 1
 
 
 def budget(seen: Observation) -> int:
-    """Restarts that were declared before the launch."""
-    return int(threshold(seen, "restarts")) if seen.record.spec.fix else 0
+    """Restarts that were declared before the launch: ours, and those that the launcher is told to make."""
+    if "restarts" in dict(seen.record.spec.thresholds):
+        return int(threshold(seen, "restarts"))
+    declared = seen.record.fact("command", "topology", {}) or {}
+    return (int(threshold(seen, "restarts")) if seen.record.spec.fix else 0) + int(declared.get("restarts") or 0)
 
 
 def check_restarts(seen: Observation) -> Check:
     """Restarts stay within their budget, and no step is missing between an attempt and the next one."""
     name, launches = "restarts", attempts(seen.record)
     if len(launches) <= 1:
-        return not_applicable(name, "the run was launched once")
+        return not_applicable(name, "the run was started once")
     made, allowed = len(launches) - 1, budget(seen)
     expected = f"at most {allowed} restart(s), each going on where the one before had come to"
     observed = "; ".join(map(_course, launches))
@@ -77,13 +82,13 @@ def attempts_json(seen: Observation, terminal_state: str | None) -> list[dict[st
     rows = []
     for launch in launches:
         end, is_first, is_last = launch.end or {}, launch is launches[0], launch is launches[-1]
-        cause = launch.decision.get("cause") if launch.decision else end.get("stop_reason")
+        cause = launch.decision.get("cause") if launch.decision else end.get("stop_reason") or launch.cause
         rows.append({
-            "index": launch.index, "started_at": iso_time(launch.launched_at),
+            "index": launch.index, "started_at": iso_time(launch.launched_at or None),
             "ended_at": iso_time(end.get("ended_at")), "exit_code": end.get("exit_code"), "signal": end.get("signal"),
             "terminal_state": terminal_state if is_last else TerminalState.FAILED.value, "cause": cause,
             "resumed_from_step": None if is_first else resumed_after(launch, launches[0], checkpoints),
-            "reason": "first" if is_first else "restart",
+            "reason": "first" if is_first else REASONS_OF.get(launch.kind, "restart"),
         })
     return rows
 

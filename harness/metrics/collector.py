@@ -24,6 +24,7 @@ from harness.metrics.model import EventColumns, Part, RestartMarker, SourceProbl
 from harness.metrics.naming import RunNames, phase_rule
 from harness.metrics.output import Output, PrintedProgress
 from harness.metrics.ownership import Ownership
+from harness.metrics.stdout_steps import Restart
 from harness.metrics.stock import LOOKS, STATE, Stock
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.tracked import CLOCK_SLACK_S, Latest, Reader, SourceFact, Tracked, last_values
@@ -117,6 +118,20 @@ class MetricCollector:
             self._latest = self._output.add_values(last_values(self._every()))
         return self._latest
 
+    def set_cadence(self, logging_steps: int | None) -> None:
+        """How many steps lie between two rows of the output, before it is added."""
+        self._output.logging_steps = logging_steps
+
+    @property
+    def restarts(self) -> list[Restart]:
+        """Where training began again within one output."""
+        return self._output.restarts
+
+    @property
+    def announced_total(self) -> int | None:
+        """Steps of the whole run as the output says, None where it does not."""
+        return self._output.announced_total
+
     @property
     def printed(self) -> PrintedProgress:
         """Where the run is by the bars and rows that it printed last."""
@@ -171,11 +186,11 @@ class MetricCollector:
             self._take_stock(root.resolve())
             self._next_walk = 0.0
 
-    def add_output(self, path: Path) -> None:
+    def add_output(self, path: Path, run: str = "") -> None:
         """A log that the run's output goes into, read from now on as the last resort; its metrics belong to `attempt`.
 
         It is the run's own, and begins with it."""
-        self._output.add(path, attempt=self.attempt)
+        self._output.add(path, attempt=self.attempt, run=run)
 
     # -- while the run goes on
 

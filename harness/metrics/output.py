@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.metrics.stdout import StdoutReader
+from harness.metrics.stdout_steps import Restart
 from harness.metrics.tracked import Latest, Place, Tracked, last_values
 from harness.record.meaning import meaning
 
@@ -31,13 +32,15 @@ class Output:
     """The logs of the run's attempts."""
 
     def __init__(self) -> None:
+        self.logging_steps: int | None = None
+        """Steps between two rows, where that is known."""
         self.files: list[Tracked] = []
 
-    def add(self, path: Path, *, attempt: int) -> None:
-        """A log that one attempt writes."""
+    def add(self, path: Path, *, attempt: int, run: str = "") -> None:
+        """A log that one attempt writes; `run` tells it from others that are written beside it."""
         place = Place(shared=False, certain=True, group=path.parent, area=path.parent, is_new=True)
-        reader = StdoutReader(path, bytes_per_poll=BYTES_PER_POLL)
-        self.files.append(Tracked(reader=reader, run="", place=place, attempt=attempt))
+        reader = StdoutReader(path, bytes_per_poll=BYTES_PER_POLL, logging_steps=self.logging_steps)
+        self.files.append(Tracked(reader=reader, run=run, place=place, attempt=attempt))
 
     @property
     def progress(self) -> PrintedProgress:
@@ -46,6 +49,18 @@ class Output:
         if not isinstance(reader, StdoutReader):
             return PrintedProgress()
         return PrintedProgress(step=reader.last_step, total=reader.announced_total, steps_per_s=reader.rate)
+
+    @property
+    def announced_total(self) -> int | None:
+        """Steps of the whole run as the last log that says so says."""
+        totals = (file.reader.announced_total for file in reversed(self.files) if isinstance(file.reader, StdoutReader))
+        return next((total for total in totals if total), None)
+
+    @property
+    def restarts(self) -> list[Restart]:
+        """Where training began again, of the first log that says so."""
+        found = (file.reader.parser.restarts for file in self.files if isinstance(file.reader, StdoutReader))
+        return next((restarts for restarts in found if restarts), [])
 
     def add_values(self, values: dict[tuple[str, str], Latest]) -> dict[tuple[str, str], Latest]:
         """The last values of other sources, and of what is printed those that they do not hold."""

@@ -17,11 +17,24 @@ from harness.metrics.stdout_shapes import RowShapes
 
 MAX_STEP = 1 << 62
 """A step beyond it is a number that happens to stand there."""
+MAX_RESTARTS = 1000
+"""So many are remembered."""
 MAX_PENDING = 10_000
 """So many rows may wait for their step to become known."""
 _UNIQUE = 0.9
 Placed = tuple[int, Row] | RestartMarker
 """A row with its step, or the word that training goes back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Training that began again within one output."""
+
+    after_step: int
+    """The last training row before it."""
+    first_step: int
+    resumed_from: int | None
+    """Completed steps, where it says so."""
 
 
 @dataclass(slots=True)
@@ -67,6 +80,7 @@ class StdoutParser:
         """The last value of each tag, also of rows whose step is not known yet."""
         self.num_attempts = 0
         """Starts of training that the output holds."""
+        self.restarts: list[Restart] = []
         self.are_steps_guessed = False
         self._logging_steps = logging_steps
         self._shapes = RowShapes()
@@ -404,10 +418,17 @@ class StdoutParser:
             return
         if not row.is_evaluation and not row.is_summary:
             self._num_rows += 1
-            if self._restarting and self._last_train_step is not None and step <= self._last_train_step:
-                self._out.append(RestartMarker(step))
+            if self._restarting and self._last_train_step is not None:
+                self._note_restart(self._last_train_step, step)
             self._restarting = False
             self._last_train_step = step
             if not self._has_steps:
                 self.last_step = step
         self._out.append((step, row))
+
+    def _note_restart(self, before: int, step: int) -> None:
+        if step <= before:
+            self._out.append(RestartMarker(step))
+        if len(self.restarts) < MAX_RESTARTS:
+            resumed = self._facts.get("resumed_at")
+            self.restarts.append(Restart(after_step=before, first_step=step, resumed_from=resumed))

@@ -124,6 +124,8 @@ class ProbeProcess:
     """RANK, as torchrun sets it; likewise the next two."""
     local_rank: int | None
     world_size: int | None
+    restart: int | None
+    """TORCHELASTIC_RESTART_COUNT: how often torch elastic had started the workers before."""
     group_size: int | None
     """Size of torch.distributed's process group while steps were done; None where there was none."""
     devices: tuple[str, ...]
@@ -278,6 +280,7 @@ def _parse(path: Path) -> ProbeProcess:
         rank=fields.optional("rank", fields.count),
         local_rank=fields.optional("local_rank", fields.count),
         world_size=fields.optional("world_size", fields.count),
+        restart=fields.optional("restart", fields.count),
         group_size=fields.optional("group_size", fields.count),
         devices=fields.optional("devices", fields.texts) or (),
         torch=fields.text("torch"),

@@ -31,6 +31,7 @@ RELOAD = {
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
 PROBE_PROCESS = {
     "steps": int, "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
+    "restart": int,
     "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
     "group_size": int, "devices": [TEXT], "updated_at": NUMBER,
     "optimizers": [{"steps": int, "lr_min": NUMBER, "lr_max": NUMBER}],
@@ -54,7 +55,7 @@ SHAPES: Mapping[str, Any] = {
     "command": {
         "text": TEXT, "argv": [TEXT], "cwd": TEXT, "env_changes": dict, "entrypoint": TEXT,
         "facts": {"name!": TEXT, "reason!": TEXT, "target_steps": int, "start_weights": TEXT},
-        "topology": {"launcher": TEXT, "processes": int, "local": int},
+        "topology": {"launcher": TEXT, "processes": int, "local": int, "restarts": int},
         "overrides": [{"key!": TEXT}], "capacity": {"tp_size": int, "dp_size": int}, "capacity_line": TEXT,
         "findings": [{"code": TEXT, "message": TEXT}],
     },
@@ -90,6 +91,9 @@ SHAPES: Mapping[str, Any] = {
     "log-end": {
         "exception": TEXT, "is_last": bool, "bytes": int, "lost_bytes": int, "announced_total": int,
         "ending": {"kind!": TEXT, "line!": TEXT},
+        "batch_sizes": [int],
+        "restarts": [{"after_step": int, "first_step": int, "resumed_from": int, "cause": TEXT}],
+        "updates": {"executed!": int, "last_step": int, "skipped!": int, "skipped_steps": [int]},
     },
     "source-notice": {"kind!": TEXT, "message!": TEXT},
     "asserted": {"logs": [TEXT], "exit_code": int, "launched_at": NUMBER, "pid": int, "target": TEXT},

@@ -417,6 +417,17 @@ class MetricStore:
                 "WHERE t.phase = ? AND t.fresh_points > 0 GROUP BY s.attempt", (Phase.TRAIN.value,))
             return {attempt: step for attempt, step in rows if step is not None}
 
+    def steps_between(self, begin: float, end: float) -> tuple[int | None, int | None]:
+        """(lowest, highest) step of the fresh training points that were written in [begin, end), by their own clock
+        where they have one, else when they were seen; seconds since the epoch."""
+        with _named(self.path, "is damaged"):
+            low, high = self._db.execute(
+                "SELECT MIN(p.step), MAX(p.step) FROM point p JOIN track t ON t.id = p.track"
+                " JOIN batch b ON b.id = p.batch WHERE t.phase = ? AND b.standing = 'fresh'"
+                " AND iif(p.wall_time > 0, p.wall_time, b.observed_at) >= ?"
+                " AND iif(p.wall_time > 0, p.wall_time, b.observed_at) < ?", (Phase.TRAIN.value, begin, end)).fetchone()
+            return low, high
+
     def runs_of(self, tag: str) -> list[str]:
         """Run directories that hold fresh points of the tag, the one that `series` defaults to first."""
         with _named(self.path, "is damaged"):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from harness import __version__
 from harness.command.bare import complete_bare_script
@@ -22,17 +23,22 @@ from harness.errors import ConfigError
 from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.registry import adapter_named, detect
 from harness.judge.report import write_report
+from harness.metrics.tracked import CLOCK_SLACK_S
 from harness.record import outdir
 from harness.record.files import open_regular, write_json
 from harness.record.journal import Journal
+from harness.record.merge import PRINTED
 from harness.record.redaction import Redactor
 from harness.spec import RunSpec
 from harness.supervise.collect import Collection, named_places
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan, masked_command, redactor_for
 from harness.supervise.reload import reload_delivered
+from harness.watch.anomalies.output import sign_offsets
 
 CHUNK_BYTES = 1 << 20
+MAX_CUTS = 200
+"""Lines of one log that tell of harm and between which its steps are looked at."""
 NO_COMMAND = "no command was given"
 HEAD_BYTES = 256 << 10
 SIGNS = {"areno": b" areno.", "transformers": b"***** Running training *****", "lightning": b"`Trainer.fit`"}
@@ -185,20 +191,40 @@ def _collect(plan: Plan, journal: Journal, said: Said) -> None:
         journal.write("attempt-started", attempt=1, launched_at=said.launched_at, handle={}, log=outdir.TRAIN_LOG,
                       asserted=True)
         collection.launched(said.launched_at or 0.0)
+        collection.poll()
         for number, log in enumerate(said.logs, start=1):
-            collection.outputs[copy_log(log, number, plan, collection)] = log.stat().st_mtime
+            collection.outputs[copy_log(log, number, plan, collection, len(said.logs))] = log.stat().st_mtime
         journal.write("attempt-ended", attempt=1, exit_code=said.exit_code, signal=None, ended_at=ended_at,
                       seconds=seconds, stop_reason=None, resumed_from=None, asserted=True)
         collection.finish()
 
 
-def copy_log(log: Path, number: int, plan: Plan, collection: Collection) -> Path:
-    """The log in the out-dir, secrets masked: train.log, train.2.log, ..."""
+def copy_log(log: Path, number: int, plan: Plan, collection: Collection, num_logs: int) -> Path:
+    """The log in the out-dir, secrets masked: train.log, train.2.log, ...
+
+    It is read as it is copied, in the order of its lines, so that an error is seen between the steps around it.
+    """
     first = number == 1
     place = plan.spec.out_dir / (outdir.TRAIN_LOG if first else f"train.{number}.log")
     writer = collection.log if first else LogWriter(place, plan.redactor.stream())
+    in_files = any(latest.kind != PRINTED for latest in collection.metrics.latest.values())
+    if plan.facts.reads_output and not in_files and log.stat().st_mtime >= collection.launched_at - CLOCK_SLACK_S:
+        collection.metrics.add_output(place, run=place.stem if num_logs > 1 else "")
     with log.open("rb") as handle:
-        while chunk := handle.read(CHUNK_BYTES):
-            writer.feed(chunk)
+        for piece in _pieces(handle):
+            collection.anomalies.output(piece)
+            writer.feed(piece)
+            collection.poll()
     writer.close()
     return place
+
+
+def _pieces(handle: IO[bytes]) -> Iterator[bytes]:
+    """A file in chunks that begin anew where a line tells of harm, as far as there are not too many such lines."""
+    left = MAX_CUTS
+    while chunk := handle.read(CHUNK_BYTES):
+        cuts = sign_offsets(chunk, left)
+        left -= len(cuts)
+        for begin, end in pairwise([0, *cuts, len(chunk)]):
+            if end > begin:
+                yield chunk[begin:end]

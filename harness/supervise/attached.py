@@ -272,7 +272,7 @@ class AttachedSupervisor:
         collection.outputs[self.spec.out_dir / outdir.TRAIN_LOG] = written_at or ended_at
         for number, log in enumerate(self._more_logs, start=2):
             with contextlib.suppress(OSError):
-                collection.outputs[copy_log(log, number, plan, collection)] = log.stat().st_mtime
+                collection.outputs[copy_log(log, number, plan, collection, number)] = log.stat().st_mtime
         if not self.is_running or self.stop_reason == "idle":
             self.journal.write(
                 "attempt-ended", attempt=1, exit_code=None, signal=None, ended_at=ended_at,

@@ -18,6 +18,7 @@ from harness.checkpoints.inventory import Snapshot as SavedBefore
 from harness.checkpoints.inventory import take_snapshot
 from harness.checkpoints.marks import is_delivered, marks_of, told_by_files
 from harness.checkpoints.save_errors import find_save_errors, unwritable_root
+from harness.diagnosis.read import announced_batch_sizes
 from harness.errors import RecordError
 from harness.frameworks.registry import effective_values
 from harness.frameworks.trackers import TRACKER_NAMES
@@ -29,12 +30,15 @@ from harness.record.journal import Journal
 from harness.record.merge import PRINTED
 from harness.record.store import MetricStore
 from harness.supervise.anomalies import AnomalyWatch
+from harness.supervise.cadence import logging_steps
 from harness.supervise.early_stop import EarlyStopWatch
 from harness.supervise.log import LogWriter
 from harness.supervise.output import read_output
 from harness.supervise.preflight import Plan
 from harness.supervise.samples import sample_facts
 from harness.supervise.stop_trace import printed_stop
+from harness.supervise.told_restarts import told_restarts
+from harness.supervise.told_updates import told_updates
 from harness.watch.ending import Ending, ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import Peaks, UsageMeter
@@ -81,6 +85,7 @@ class Collection:
             explicit_roots=_named_roots(plan), run_pids=launcher.family,
             resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
+        self.metrics.set_cadence(logging_steps(plan.spec, plan.argv))
         if plan.facts.reads_output and is_launch:
             self.metrics.add_output(out_dir / outdir.TRAIN_LOG)
         self.early_stop = EarlyStopWatch(plan.spec, plan.facts, self.metrics, self.store)
@@ -123,6 +128,11 @@ class Collection:
         self._launched_at = self._launched_at or moment
         self.anomalies.launched(moment)
         self.usage.look()
+
+    @property
+    def launched_at(self) -> float:
+        """Launch of the first attempt, seconds since the epoch; 0 where nobody tells."""
+        return self._launched_at
 
     def next_attempt(self, number: int) -> None:
         """What the attempt before left behind is read to its end; what comes now belongs to the next one."""
@@ -256,7 +266,10 @@ class Collection:
         ends += [self.tracked_end] if self.tracked_end is not None else []
         found = next((one for one in ends if one.is_bad), ends[-1] if ends else None)
         told: dict[str, Any] = {"ending": {"kind": found.kind.value, "line": found.line} if found else None}
-        told["announced_total"] = self.metrics.printed.total
+        told["announced_total"] = self.metrics.announced_total
+        if self.plan.facts.update_lines and not any(source.points for source in sources):
+            told["updates"] = told_updates(self.outputs, self.plan.facts.update_lines)
+        told["restarts"] = told_restarts([*self.outputs], self.metrics.restarts, self.plan.redactor)
         if any(source.points for source in sources) or not self.plan.facts.reads_output:
             return told
         followed = {source.path for source in sources}
@@ -275,6 +288,7 @@ class Collection:
         if stop is not None:
             self.journal.write("trainer-stop", **{**stop, "line": self.plan.redactor.text(stop["line"])})
         exception, is_last = self.log.last_exception()
+        told["batch_sizes"] = list(announced_batch_sizes(self.log.path))
         self.journal.write("log-end", exception=self.plan.redactor.text(exception or "") or None, is_last=is_last,
                            bytes=self.log.received, lost_bytes=self.log.lost, **told)
 

@@ -219,6 +219,7 @@ class Probe:
             "rank": env_int("RANK"),
             "local_rank": env_int("LOCAL_RANK"),
             "world_size": env_int("WORLD_SIZE"),
+            "restart": env_int("TORCHELASTIC_RESTART_COUNT"),
             "torch": "keras " + str(getattr(sys.modules.get("keras"), "__version__", "")),
             "started_at": self.started_at,
             "updated_at": time.time(),

@@ -489,6 +489,7 @@ class Probe:
             "rank": env_int("RANK"),
             "local_rank": env_int("LOCAL_RANK"),
             "world_size": env_int("WORLD_SIZE"),
+            "restart": env_int("TORCHELASTIC_RESTART_COUNT"),
             "group_size": self.world_size,
             "devices": sorted(self.devices)[:MAX_LISTED],
             "torch": str(getattr(sys.modules.get("torch"), "__version__", "")),

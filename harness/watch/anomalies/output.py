@@ -7,6 +7,7 @@ so that a log of hundreds of megabytes costs little.
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -151,6 +152,19 @@ class Output:
         text = self._text_before(chunk, len(chunk) if end < 0 else end)
         start = text.rfind(b"Traceback (most recent call last):")
         return context.search(text, max(start, 0) if start >= 0 else text.rfind(b"\n") + 1) is not None
+
+
+def sign_offsets(chunk: bytes, most: int) -> list[int]:
+    """Where the first `most` lines begin that bear a sign, rising: for a log that is read after its run."""
+    hinted = set(_HINTS.may_hold(chunk))
+    low = chunk.lower() if hinted else b""
+    found: set[int] = set()
+    for sign in SIGNS:
+        words = [word for word in sign.signs if word in hinted and word in low]
+        if words and (sign.type is not AnomalyType.NAN_INF or _BAD_LOSS.search(low)):
+            matches = itertools.islice(_matches(sign, words, chunk, low), most)
+            found |= {_line_at(chunk, match.start(), match.end())[0] for match in matches}
+    return sorted(found)[:most]
 
 
 def _matches(sign: Sign, words: list[bytes], chunk: bytes, low: bytes) -> Iterator[re.Match[bytes]]:
