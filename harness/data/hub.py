@@ -22,6 +22,9 @@ class HubAsset:
     repository: str
     local_path: Path
     revision: str
+    """The branch or tag that was asked for."""
+    commit: str | None
+    """What that name stood for; None where the hub does not say or is out of reach."""
     offline: bool
     """Whether it came from the cache because the hub is out of reach; `note` says why."""
     note: str = ""
@@ -36,7 +39,7 @@ def fetch(
     A cut download goes on where it ended. Without a network the cache is used; without a cached snapshot the error
     comes within seconds.
     """
-    asset = _ask(kind, repository, revision, python, workdir, environ, limits, download=True)
+    asset, _ = _ask(kind, repository, revision, python, workdir, environ, limits, download=True)
     assert asset is not None
     return asset
 
@@ -44,26 +47,30 @@ def fetch(
 def cached_if_unreachable(
     kind: str, repository: str, *, revision: str | None = None, python: Path, workdir: Path,
     environ: Mapping[str, str], limits: Limits = FETCH_LIMITS,
-) -> HubAsset | None:
-    """The cached snapshot where the hub is out of reach, None where it answers. HubError as `fetch` has it."""
+) -> tuple[HubAsset | None, str | None]:
+    """(cached snapshot where the hub is out of reach, None where it answers; commit where it says one).
+
+    HubError as `fetch` has it.
+    """
     return _ask(kind, repository, revision, python, workdir, environ, limits, download=False)
 
 
 def _ask(
     kind: str, repository: str, revision: str | None, python: Path, workdir: Path, environ: Mapping[str, str],
     limits: Limits, *, download: bool,
-) -> HubAsset | None:
+) -> tuple[HubAsset | None, str | None]:
     told: list[dict[str, Any]] = []
     request = {"kind": kind, "repository": repository, "revision": revision, "download": download}
     end = run_child(
         [str(python), str(CLIENT)], request, told.append, cwd=workdir, environ=environ, limits=limits)
     answer = told[-1] if told else {}
+    commit = str(answer["commit"]) if answer.get("commit") else None
     if answer.get("kind") == "asset" and not answer["local_path"]:
-        return None
+        return None, commit
     if answer.get("kind") == "asset":
         return HubAsset(
             repository=repository, local_path=Path(str(answer["local_path"])), revision=str(answer["revision"]),
-            offline=bool(answer["offline"]), note=str(answer.get("note") or ""))
+            commit=commit, offline=bool(answer["offline"]), note=str(answer.get("note") or "")), commit
     if answer.get("kind") == "error":
         raise HubError(str(answer["message"]), code=str(answer["code"]))
     last = end.output_tail.splitlines()[-1][:300] if end.output_tail else ""

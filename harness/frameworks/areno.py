@@ -130,6 +130,7 @@ class ArenoAdapter:
             checkpoint_roots=_directory(command, spec, "--save-path"),
             checkpoint_asked=bool(command.flag("--save-path")) and not _saves_nothing(command),
             start_weights=_start_weights(command, spec),
+            **_adapter(command, spec),
             needs_dataset=is_cli,
             algorithm=name,
             algorithm_kind="agentic" if agentic else algorithm.kind,
@@ -206,9 +207,10 @@ class ArenoAdapter:
             return ()
         named = [(flag, "model", command.flag(flag) or "") for flag in CHECKPOINT_FLAGS]
         named.append(("--dataset-path", "dataset", command.flag("--dataset-path") or ""))
-        whole = all(command.flag(flag) is None for flag in LORA_FLAGS)
+        whole = not _trains_adapter(command)
         return tuple(
-            RemoteAsset(flag=flag, kind=kind, repository=value, is_start=whole and flag == "--ckpt")
+            RemoteAsset(flag=flag, kind=kind, repository=value, is_start=whole and flag == "--ckpt",
+                        is_base=not whole and flag == "--ckpt")
             for flag, kind, value in named
             if _REPOSITORY.fullmatch(value) and not (spec.workdir / value).exists()
             and not (kind == "dataset" and Path(value).suffix.lower() in DATASET_SUFFIXES))
@@ -388,7 +390,24 @@ def _directory(command: TrainingCommand, spec: RunSpec, flag: str) -> tuple[str,
 
 def _start_weights(command: TrainingCommand, spec: RunSpec) -> str | None:
     """The directory whose tensors a checkpoint can be compared with, where it is a local one."""
-    lora = any(command.flag(flag) is not None for flag in LORA_FLAGS)
-    reference = command.flag("--lora-adapter-path" if lora else "--ckpt")
+    return _weights(command.flag("--lora-adapter-path" if _trains_adapter(command) else "--ckpt"), spec)
+
+
+def _trains_adapter(command: TrainingCommand) -> bool:
+    return any(command.flag(flag) is not None for flag in LORA_FLAGS)
+
+
+def _weights(reference: str | None, spec: RunSpec) -> str | None:
     directory = spec.workdir / reference if reference else None
     return str(directory) if directory and any(directory.glob("*.safetensors")) else None
+
+
+def _adapter(command: TrainingCommand, spec: RunSpec) -> dict[str, Any]:
+    """`base_weights` and `adapter` of the facts."""
+    if not _trains_adapter(command):
+        return {}
+    kind = "qlora" if any(command.flag(flag) is not None for flag in ("--qlora", "--q4")) else "lora"
+    path = command.flag("--lora-adapter-path")
+    return {"base_weights": _weights(command.flag("--ckpt"), spec), "adapter": {
+        "kind": kind, "rank": command.flag("--lora-rank"), "alpha": command.flag("--lora-alpha"),
+        "target_modules": command.flag("--lora-target-modules"), "path": str(spec.workdir / path) if path else None}}

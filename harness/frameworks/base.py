@@ -99,6 +99,11 @@ class FrameworkFacts:
     """Whether the command itself asks for saving."""
     start_weights: str | None = None
     """Local directory or file with the weights that training starts from, where the command names one."""
+    base_weights: str | None = None
+    """Local directory of the frozen model below an adapter that is trained; None where a hub has it."""
+    adapter: Mapping[str, str | None] | None = None
+    """What is trained on top of it: kind, rank, alpha, target_modules as the command words them (None where it leaves
+    them to the trainer) and path, where training starts from an adapter; None where the model itself is trained."""
     algorithm: str | None = None
     algorithm_kind: str = "other"
     """sft, dpo, rollout, agentic or other."""

@@ -43,6 +43,8 @@ class RemoteAsset:
     """OWNER/NAME."""
     is_start: bool = False
     """Whether training starts from its weights."""
+    is_base: bool = False
+    """Whether an adapter is trained on top of its frozen weights."""
 
 
 @runtime_checkable

@@ -213,8 +213,10 @@ def _evidence(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
 
 
 def _model(record: RunRecord, start: str | None) -> dict[str, Any]:
-    """The weights that training starts from; where a run was refused before they were looked at, only their place."""
-    told = {key: record.fact("model", key) for key in ("source", "hub", "revision", "local_path", "fingerprint")}
+    """The weights that training starts from, or the frozen ones below an adapter; where a run was refused before they
+    were looked at, only their place."""
+    told = {key: record.fact("model", key)
+            for key in ("source", "hub", "revision", "local_path", "fingerprint", "adapter")}
     return {**told, "source": told["source"] or start, "local_path": told["local_path"] or start}
 
 

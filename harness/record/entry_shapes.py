@@ -66,7 +66,9 @@ SHAPES: Mapping[str, Any] = {
         "errors": [DATASET_PROBLEM], "warnings": [DATASET_PROBLEM],
     },
     "settings": {"values": dict, "files": dict},
-    "model": {"source": TEXT, "hub": TEXT, "revision": TEXT, "local_path": TEXT, "fingerprint": TEXT},
+    "model": {"source": TEXT, "hub": TEXT, "revision": TEXT, "local_path": TEXT, "fingerprint": TEXT,
+              "adapter": {"kind": TEXT, "rank": TEXT, "alpha": TEXT, "target_modules": TEXT, "path": TEXT,
+                          "fingerprint": TEXT}},
     "retry": {
         "of!": TEXT, "of_run_id!": TEXT, "approve": [TEXT], "changes": [CHANGE],
         "identity": [{"what!": TEXT, "before!": TEXT, "after!": TEXT, "known!": bool, "approved!": bool}],

@@ -50,7 +50,7 @@ def identity_of(record: RunRecord) -> dict[str, Any]:
         "diff": None if sha is None else (commit.get("diff_sha256") or "clean"),
         "entrypoint": files.get("entrypoint"),
         "files": _named_files(files, record) if files else None,
-        "model": record.fact("model", "fingerprint"),
+        "model": _model(record),
         "dataset": record.fact("dataset", "fingerprint"),
         "framework": (record.fact("command", "facts") or {}).get("name"),
         "python": python.get("version") if isinstance(python, Mapping) else None,
@@ -59,6 +59,12 @@ def identity_of(record: RunRecord) -> dict[str, Any]:
         if isinstance(devices, list) else None,
         "harness_version": record.fact("run-started", "harness_version"),
     }
+
+
+def _model(record: RunRecord) -> str | None:
+    """The weights, and the adapter on top of them that training goes on with."""
+    parts = (record.fact("model", "fingerprint"), (record.fact("model", "adapter") or {}).get("fingerprint"))
+    return " + ".join(part for part in parts if part) or None
 
 
 def _named_files(files: Mapping[str, Any], record: RunRecord) -> dict[str, Any]:

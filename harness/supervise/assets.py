@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.command.interpreter import interpreter_path, own_interpreter
 from harness.command.model import Finding
 from harness.data.hub import FETCH_LIMITS, HubAsset, cached_if_unreachable, fetch
 from harness.errors import HubError
 from harness.frameworks.dataset import RemoteAsset
+from harness.launch.child import Limits
 from harness.record.reasons import Reason
 from harness.spec import RunSpec
+from harness.supervise.dataset import MODELSCOPE_REVISION
 from harness.supervise.understand import Understanding
 
 REFUSED = {
@@ -22,34 +25,64 @@ REFUSED = {
 """Errors of a model after which its trainer could not start either; a dataset's are told by its own inspection."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Had:
+    """What the hub gave before the launch."""
+
+    start: HubAsset | None = None
+    """The model that training starts from, where it came from the hub."""
+    base: HubAsset | None = None
+    """Likewise the model below the adapter that is trained."""
+    dataset_commit: str | None = None
+    """What the dataset's revision stood for; None where the hub does not say."""
+
+
 def with_assets(
     understood: Understanding, spec: RunSpec, environ: Mapping[str, str], must_end: Callable[[], bool]
-) -> tuple[RunSpec, tuple[Finding, ...], HubAsset | None]:
-    """The request with local paths for what only the cache holds, findings about what cannot be had, and the model
-    that training starts from where it came from the hub.
+) -> tuple[RunSpec, tuple[Finding, ...], Had]:
+    """The request with local paths for what only the cache holds, findings about what cannot be had or is a name that
+    moves, and what was had.
 
     Models are fetched into the client's own cache, where the trainer finds them.
     """
     if understood.refused or not understood.assets:
-        return spec, (), None
+        return spec, (), Had()
     child = {**environ, **dict(understood.command.env_assignments)}
     python = interpreter_path(understood.command, spec.workdir, child) or own_interpreter()
     findings: list[Finding] = []
-    start: HubAsset | None = None
+    had = Had()
     for asset in understood.assets:
         try:
-            get = fetch if asset.kind == "model" else cached_if_unreachable
-            got = get(asset.kind, asset.repository, python=python, workdir=spec.workdir, environ=child,
-                      limits=replace(FETCH_LIMITS, is_cancelled=must_end))
+            got, commit = _had(asset, python, spec, child, replace(FETCH_LIMITS, is_cancelled=must_end))
         except HubError as error:
             if asset.kind == "model" and error.code in REFUSED:
                 findings.append(_refused(REFUSED[error.code], f"{asset.flag} {asset.repository}: {error}"))
             continue
-        start = got if asset.is_start else start
+        had = replace(had, start=got if asset.is_start else had.start, base=got if asset.is_base else had.base,
+                      dataset_commit=commit if asset.kind == "dataset" else had.dataset_commit)
+        if commit is None:
+            findings.append(_moving(asset, got.revision if got is not None else MODELSCOPE_REVISION))
         if got is not None and got.offline:
             spec, finding = _offline(spec, asset, got)
             findings.append(finding)
-    return spec, tuple(findings), start
+    return spec, tuple(findings), had
+
+
+def _had(
+    asset: RemoteAsset, python: Path, spec: RunSpec, environ: Mapping[str, str], limits: Limits
+) -> tuple[HubAsset | None, str | None]:
+    """A model that lies here now, or what the cache holds of a dataset that cannot be asked for; and the commit."""
+    if asset.kind != "model":
+        return cached_if_unreachable(asset.kind, asset.repository, python=python, workdir=spec.workdir,
+                                     environ=environ, limits=limits)
+    got = fetch(asset.kind, asset.repository, python=python, workdir=spec.workdir, environ=environ, limits=limits)
+    return got, got.commit
+
+
+def _moving(asset: RemoteAsset, revision: str) -> Finding:
+    message = (f"{asset.flag} {asset.repository}: the commit behind {revision} is not known, and what that name stands "
+               "for may change; the fingerprint in the evidence tells what was used")
+    return Finding(code="hub-revision-moves", message=message, refuses=False)
 
 
 def _offline(spec: RunSpec, asset: RemoteAsset, got: HubAsset) -> tuple[RunSpec, Finding]:

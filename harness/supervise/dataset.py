@@ -20,15 +20,18 @@ from harness.spec import RunSpec
 ROWS_TOLD = 20
 """Rows that are not ok, in the journal."""
 MODELSCOPE_REVISION = "master"
-"""What AReno asks ModelScope for."""
+"""What AReno asks ModelScope for: a name that moves."""
 NOT_NAMED = "the command names no dataset in a way that can be read before the launch"
 
 
 def look_at_dataset(
     command: TrainingCommand, named: NamedDataset | None, spec: RunSpec, environ: Mapping[str, str],
-    redactor: Redactor, must_end: Callable[[], bool] = lambda: False,
+    redactor: Redactor, must_end: Callable[[], bool] = lambda: False, commit: str | None = None,
 ) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-    """(facts for the journal, findings that refuse the launch). {needed: False, why} where there is no dataset."""
+    """(facts for the journal, findings that refuse the launch). {needed: False, why} where there is no dataset.
+
+    `commit`: what the hub says that the dataset's revision stands for.
+    """
     if named is None:
         return {"needed": False, "why": NOT_NAMED}, ()
     python = interpreter_path(command, spec.workdir, environ) or own_interpreter()
@@ -40,7 +43,7 @@ def look_at_dataset(
         Finding(code=(problem.reason or Reason.DATASET_UNREADABLE).value, message=f"dataset: {problem.message}",
                 refuses=True)
         for problem in inspection.errors)
-    return _facts(named, inspection, workdir, redactor), findings
+    return _facts(named, inspection, workdir, redactor, commit), findings
 
 
 def announced(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -52,7 +55,7 @@ def announced(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _facts(
-    named: NamedDataset, inspection: Inspection, workdir: Path, redactor: Redactor
+    named: NamedDataset, inspection: Inspection, workdir: Path, redactor: Redactor, commit: str | None
 ) -> dict[str, Any]:
     local = local_path(named.path, workdir) if named.path else None
     remote = local is None and bool(named.path)
@@ -62,7 +65,7 @@ def _facts(
     bad = [row.to_json(index) for index, row in inspection.rows if row.verdict is not Verdict.OK]
     return {
         "needed": True, "why": "", "source": redactor.text(named.path) or None,
-        "hub": named.model_hub if remote else None, "revision": MODELSCOPE_REVISION if remote else None,
+        "hub": named.model_hub if remote else None, "revision": (commit or MODELSCOPE_REVISION) if remote else None,
         "local_path": redactor.text(str(local)) if local is not None else None,
         "fingerprint": fingerprint(local) if local is not None else None,
         "rows_seen": inspection.inspected, "rows_total": inspection.total,

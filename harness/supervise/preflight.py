@@ -89,7 +89,7 @@ def preflight(
     environ = dict(os.environ)
     try:
         understood = understand(spec, environ, write=True)
-        localised, about_assets, start = with_assets(understood, spec, environ, must_end)
+        localised, about_assets, had = with_assets(understood, spec, environ, must_end)
         if localised != spec:
             understood = understand(localised, environ, write=True)
     except CommandError as error:
@@ -99,8 +99,9 @@ def preflight(
         return None
     say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
     command, facts, findings = understood.command, understood.facts, (*understood.findings, *about_assets)
-    if start is not None and facts.start_weights is None and any(start.local_path.glob("*.safetensors")):
-        facts = replace(facts, start_weights=str(start.local_path))
+    start = had.start.local_path if had.start is not None else None
+    if start is not None and facts.start_weights is None and any(start.glob("*.safetensors")):
+        facts = replace(facts, start_weights=str(start))
     for finding in about_assets:
         if not finding.refuses:
             say(finding.message)
@@ -129,12 +130,12 @@ def preflight(
     if not any(finding.refuses for finding in findings):
         facts_of_data, about_data = look_at_dataset(
             command, understood.dataset, spec, {**environ, **dict(command.env_assignments)}, redactor,
-            must_end)
+            must_end, had.dataset_commit)
         journal.write("dataset", **facts_of_data)
         findings += about_data
         for line in announced(facts_of_data):
             say(line)
-    journal.write("model", **model_facts(facts, redactor, start))
+    journal.write("model", **model_facts(facts, redactor, had.start or had.base))
     if earlier is not None and (about_retry := retry_findings(earlier, spec, facts, journal)):
         findings += about_retry
         told(findings=findings)

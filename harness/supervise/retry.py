@@ -26,15 +26,26 @@ MODEL_FULL_BYTES = 1 << 30
 def model_facts(facts: FrameworkFacts, redactor: Redactor, had: HubAsset | None = None) -> dict[str, Any]:
     """The journal's entry `model`: the weights that training starts from, where they lie here, and whose they are.
 
-    `had`: the hub's snapshot that the command names, None where it names a local one.
+    Where an adapter is trained, the frozen model below it, and the adapter beside it. `had`: the hub's snapshot that
+    the command names, None where it names a local one.
     """
-    place = str(had.local_path) if had is not None else facts.start_weights
+    place = str(had.local_path) if had is not None else facts.base_weights or facts.start_weights
+    adapter = _adapter_facts(facts, redactor)
     if place is None:
-        return {"source": None, "local_path": None, "fingerprint": None}
+        return {"source": None, "local_path": None, "fingerprint": None, "adapter": adapter}
     shown = redactor.text(place)
+    hub, revision = ("modelscope", had.commit or had.revision) if had is not None else (None, None)
     return {"source": redactor.text(had.repository) if had is not None else shown, "local_path": shown,
-            "hub": "modelscope" if had is not None else None, "revision": had.revision if had is not None else None,
+            "hub": hub, "revision": revision, "adapter": adapter,
             "fingerprint": fingerprint(Path(place), full_bytes=MODEL_FULL_BYTES)}
+
+
+def _adapter_facts(facts: FrameworkFacts, redactor: Redactor) -> dict[str, Any] | None:
+    if facts.adapter is None:
+        return None
+    told = {key: redactor.text(value) if value else None for key, value in facts.adapter.items()}
+    path = facts.adapter.get("path")
+    return {**told, "fingerprint": fingerprint(Path(path), full_bytes=MODEL_FULL_BYTES) if path else None}
 
 
 def retry_findings(

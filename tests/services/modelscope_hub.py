@@ -36,6 +36,8 @@ class Hub:
         """Files whose digest is told wrong."""
         self.hangs = False
         """Whether requests are accepted and never answered."""
+        self.names_commits = True
+        """Whether a list of files says which commit it is of."""
         self.requests: list[tuple[str, str]] = []
         """(path, Range header) of everything that was asked."""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -129,7 +131,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                                   "Path": owner, "Type": 4, "Visibility": 5, "Revision": "master",
                                   "LastUpdatedTime": CREATED})
             if rest == ["revisions"]:
-                known = [{"Revision": "master", "CreatedAt": CREATED, "CommitId": COMMIT}]
+                known = [{"Revision": "master", "CreatedAt": CREATED}]
                 return self.good({"RevisionMap": {"Branches": known, "Tags": []}})
             if rest in (["repo", "files"], ["repo", "tree"]):
                 return self.listing(list(_entries(hub, repository)), query)
@@ -147,8 +149,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if "PageNumber" in query:
                 size = int(query["PageSize"])
                 entries = entries[(int(query["PageNumber"]) - 1) * size :][:size]
-            self.good({"Files": entries, "IsVisual": 0, "LatestCommitter": {
-                "Id": COMMIT, "ShortId": COMMIT[:8], "CommittedDate": CREATED}})
+            latest = {"CommittedDate": CREATED, **({"Id": COMMIT, "ShortId": COMMIT[:8]} if hub.names_commits else {})}
+            self.good({"Files": entries, "IsVisual": 0, "LatestCommitter": latest})
 
         def file(self, path: Path) -> None:
             data = path.read_bytes()

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,12 @@ from harness.errors import HubError
 from harness.frameworks.dataset import NamedDataset
 from harness.launch.child import Limits
 from harness.record.reasons import Reason
-from tests.services.modelscope_hub import Hub
+from harness.record.redaction import Redactor
+from harness.spec import RunSpec
+from harness.supervise.assets import with_assets
+from harness.supervise.retry import model_facts
+from harness.supervise.understand import understand
+from tests.services.modelscope_hub import COMMIT, Hub
 
 PYTHON = Path(sys.executable)
 ROWS = [{"prompt": f"{number}+1?", "answer": str(number + 1)} for number in range(5)]
@@ -79,7 +85,7 @@ def test_model_snapshot_arrives_whole(hub: Hub, tmp_path: Path) -> None:
     asset = fetched("model", "acme/tiny", tmp_path, environment(tmp_path, hub.endpoint))
     sent = hub.root / "models" / "acme" / "tiny" / "model.bin"
     assert (asset.local_path / "model.bin").read_bytes() == sent.read_bytes()
-    assert (asset.revision, asset.offline) == ("master", False)
+    assert (asset.revision, asset.commit, asset.offline) == ("master", COMMIT, False)
 
 
 def test_revision_is_the_one_that_was_asked_for(hub: Hub, tmp_path: Path) -> None:
@@ -89,6 +95,39 @@ def test_revision_is_the_one_that_was_asked_for(hub: Hub, tmp_path: Path) -> Non
     assert json.loads((asset.local_path / "config.json").read_text()) == {"model_type": "second"}
     with pytest.raises(HubError, match="at revision v9"):
         fetched("model", "acme/tiny", tmp_path, environ, revision="v9")
+
+
+@pytest.mark.parametrize("names_commits", [True, False])
+def test_a_revision_is_recorded_as_its_commit_or_said_to_move(
+    names_commits: bool, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the model and of the dataset; a hub that names no commit leaves a name that moves, which is a finding."""
+    hub.names_commits = names_commits
+    for name in [name for name in os.environ if "proxy" in name.lower()]:
+        monkeypatch.delenv(name)
+    environ = environment(tmp_path, hub.endpoint)
+    command = "areno train --algo sft --ckpt acme/tiny --dataset-path acme/sums --model-hub modelscope"
+    spec = RunSpec(train_cmd=command, out_dir=tmp_path / "out", workdir=tmp_path, run_id="hub")
+    understood = replace(understand(spec, environ, write=False), findings=())  # no AReno is installed here
+    _, findings, had = with_assets(understood, spec, environ, lambda: False)
+    assert had.start is not None and had.start.commit == had.dataset_commit == (COMMIT if names_commits else None)
+    assert [item.code for item in findings] == ([] if names_commits else ["hub-revision-moves"] * 2)
+    assert all("may change" in item.message for item in findings)
+
+
+def test_the_model_below_an_adapter_is_told(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its source, commit and fingerprint, with the adapter's rank beside them; no checkpoint is compared with it."""
+    for name in [name for name in os.environ if "proxy" in name.lower()]:
+        monkeypatch.delenv(name)
+    environ = environment(tmp_path, hub.endpoint)
+    command = "areno train --algo sft --ckpt acme/tiny --lora-rank 4 --dataset-path acme/sums --model-hub modelscope"
+    spec = RunSpec(train_cmd=command, out_dir=tmp_path / "out", workdir=tmp_path, run_id="hub")
+    understood = replace(understand(spec, environ, write=False), findings=())
+    _, _, had = with_assets(understood, spec, environ, lambda: False)
+    told = model_facts(understood.facts, Redactor(), had.base)
+    assert had.start is None and (told["source"], told["hub"], told["revision"]) == ("acme/tiny", "modelscope", COMMIT)
+    assert told["fingerprint"].startswith("sha256:")
+    assert (told["adapter"]["kind"], told["adapter"]["rank"], told["adapter"]["path"]) == ("lora", "4", None)
 
 
 def test_dataset_snapshot_arrives_whole(hub: Hub, tmp_path: Path) -> None:

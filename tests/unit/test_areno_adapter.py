@@ -15,9 +15,11 @@ from harness.frameworks.areno import ArenoAdapter
 from harness.frameworks.base import FrameworkFacts, Preparation
 from harness.judge.observe import Updates, observe
 from harness.record.events import MetricEvent
+from harness.record.redaction import Redactor
 from harness.record.run_record import RunRecord
 from harness.record.store import MetricStore
 from harness.spec import RunSpec
+from harness.supervise.retry import model_facts
 
 RECORDED = Path(__file__).parents[1] / "areno" / "recorded"
 TRAIN = "areno train --ckpt tiny --dataset-path data.jsonl"
@@ -231,6 +233,25 @@ def test_facts_claim_no_checkpoint_that_cannot_come(tmp_path: Path) -> None:
 def test_facts_name_no_start_for_adapters(flag: str, tmp_path: Path) -> None:
     """Adapter weights cannot be compared with those of the base model."""
     assert facts_of(f"{TRAIN} {flag}", tmp_path).start_weights is None
+
+
+@pytest.mark.parametrize(("flags", "kind", "rank", "path"), [
+    ("--lora-rank 8", "lora", "8", None), ("--qlora", "qlora", None, None), ("--q4 --lora-rank 4", "qlora", "4", None),
+    ("--lora-adapter-path held", "lora", None, "held"),
+])
+def test_facts_tell_the_adapter_and_its_base(
+    flags: str, kind: str, rank: str | None, path: str | None, tmp_path: Path
+) -> None:
+    """Both stand in the evidence: whose weights are frozen, and what is trained on top of them."""
+    (tmp_path / "tiny").mkdir(exist_ok=True)
+    (tmp_path / "tiny" / "model.safetensors").touch()
+    facts = facts_of(f"{TRAIN} {flags}", tmp_path)
+    assert facts.adapter is not None and facts.base_weights == str(tmp_path / "tiny")
+    assert (facts.adapter["kind"], facts.adapter["rank"]) == (kind, rank)
+    assert facts.adapter["path"] == (str(tmp_path / path) if path else None)
+    told = model_facts(facts, Redactor())
+    assert (told["source"], told["adapter"]["kind"]) == (str(tmp_path / "tiny"), kind)
+    assert facts_of(TRAIN, tmp_path).adapter is None
 
 
 def test_facts_claim_nothing_of_a_program_around_the_api(tmp_path: Path) -> None:

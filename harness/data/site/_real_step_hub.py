@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import sys
 import threading
@@ -24,6 +25,7 @@ QUICK = {
 }
 """For the client, where the user did not say otherwise: a hub that goes away is told in seconds too."""
 TOKEN = "MODELSCOPE_API_TOKEN"
+COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class HubProblem(Exception):
@@ -131,14 +133,15 @@ def load_rows(name: str, subset: str | None, split: str) -> Any:
 
 
 def snapshot(kind: str, repository: str, revision: str | None, *, download: bool) -> dict[str, Any]:
-    """{local_path, revision, offline} of a model or a dataset; from the cache alone where the hub is out of reach.
-
-    Without `download` nothing is looked for where the hub answers.
+    """{local_path, revision, commit, offline, note} of a model or a dataset; from the cache alone where the hub is out
+    of reach. Without `download` nothing but the commit is looked for where the hub answers.
     """
     why = unreachable()
-    if not why and not download:
-        return {"local_path": "", "revision": revision or "master", "offline": False, "note": ""}
     be_quick()
+    told = {"local_path": "", "revision": revision or "master", "offline": bool(why), "note": why,
+            "commit": None if why else commit_of(kind, repository, revision or "master")}
+    if not why and not download:
+        return told
     what = f"the {kind} {repository}" + (f" at revision {revision}" if revision else "")
     try:
         from modelscope_hub.compat.snapshot_download import dataset_snapshot_download, snapshot_download
@@ -152,7 +155,29 @@ def snapshot(kind: str, repository: str, revision: str | None, *, download: bool
         if why:
             raise HubProblem("hub-unreachable", f"{why}; {what} is not in its cache either") from error
         raise problem_of(error, what) from error
-    return {"local_path": str(path), "revision": revision or "master", "offline": bool(why), "note": why}
+    return {**told, "local_path": str(path)}
+
+
+def commit_of(kind: str, repository: str, revision: str) -> str | None:
+    """The commit that a branch or a tag names now, as the hub says beside its list of files or of revisions.
+
+    None where it says none: a name that is not there is told by whoever takes the files.
+    """
+    if COMMIT.fullmatch(revision):
+        return revision
+    try:
+        from modelscope_hub.api import HubApi
+
+        hub = HubApi().legacy
+        files = "repo/tree" if kind == "dataset" else "repo/files"
+        wanted = {"Revision": revision, "Recursive": "False", "PageNumber": 1, "PageSize": 1}
+        data = hub._request("GET", f"{kind}s/{repository}/{files}", params=wanted).json().get("Data") or {}
+        latest = data.get("LatestCommitter") or {} if isinstance(data, dict) else {}
+        named = [one for one in hub.list_revisions(repository, kind) if one.get("Revision") == revision]
+        found = [latest.get("Id"), *(one.get(key) for one in named for key in ("CommitId", "Id", "Sha"))]
+    except Exception:
+        return None
+    return next((str(one) for one in found if one and COMMIT.fullmatch(str(one))), None)
 
 
 def main() -> None:
