@@ -95,7 +95,8 @@ def _answer(spec: RunSpec, report: dict[str, Any]) -> dict[str, Any]:
     seen = {key: watched[key] for key in ("target", "target_type", "terminal_state", "total_steps", "final_metrics",
                                           "anomalies_detected", "best_checkpoint", "duration_seconds")}
     evidence = report["evidence"]
-    return {"run_id": spec.run_id, **seen, "target_steps": evidence["requested"]["target_steps"],
+    progress = watched["evidence"]["progress"]
+    return {"run_id": spec.run_id, **seen, "progress": progress, "target_steps": evidence["requested"]["target_steps"],
             "decision": report["decision"], "confidence": report["confidence"], "outcome": evidence["outcome"],
             "summary": report["summary"], "reasons": evidence["reasons"], "out_dir": str(spec.out_dir)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from harness.record import outdir
 
 MAX_QUOTE = 1000
 MAX_CONSEQUENCES = 12
+HEAD_BYTES = 1 << 20
+_DROPPED = re.compile(rb"\bskipped_long_or_empty=[1-9]")
 
 
 def first_causal(reading: RunReading, out_dir: Path) -> dict[str, Any] | None:
@@ -39,6 +42,8 @@ def evidence_of(reading: RunReading, facts: RunFacts, out_dir: Path) -> list[dic
     entries: list[dict[str, Any]] = []
     if finding.cause is not None:
         entries += _quotes(finding.cause, "cause", out_dir)
+        if finding.cause.rule is not None and finding.cause.rule.id == "judged-no-update":
+            entries += _dropped_rows(finding.cause.place.path, out_dir)
     if finding.confirms is not None and finding.confirms is not finding.cause:
         entries.append(_entry("confirmation", finding.confirms.place, out_dir, "the kernel or the cgroup says so"))
     entries += _progress(reading, facts, out_dir)
@@ -65,6 +70,20 @@ def _quotes(event: Event, kind: str, out_dir: Path) -> list[dict[str, Any]]:
     if last is not event.link:
         quoted.append(_entry("chain", last.place, out_dir, "the last exception of the chain, which followed from it"))
     return quoted
+
+
+def _dropped_rows(log: Path, out_dir: Path) -> list[dict[str, Any]]:
+    """The first line at the beginning of a log that says how many rows were left out before training."""
+    try:
+        with log.open("rb") as file:
+            lines = file.read(HEAD_BYTES).splitlines()
+    except OSError:
+        return []
+    found = next(((number, line) for number, line in enumerate(lines, start=1) if _DROPPED.search(line)), None)
+    if found is None:
+        return []
+    place = Place(path=log, line=found[0], text=found[1].decode("utf-8", "replace"))
+    return [_entry("source", place, out_dir, "rows that were left out")]
 
 
 def _progress(reading: RunReading, facts: RunFacts, out_dir: Path) -> list[dict[str, Any]]:

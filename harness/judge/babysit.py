@@ -78,6 +78,7 @@ def _document(record: RunRecord, verdict: Verdict, seen: Observation) -> dict[st
         "evidence": {
             "harness_version": record.fact("run-started", "harness_version") or __version__,
             "stopped_by": verdict.stopped_by,
+            "progress": _progress(record),
             "actions": _actions(record),
             "anomalies": [
                 {"seen_at": fields.iso_time(anomaly.seen_at), "recovered": anomaly.recovered,
@@ -116,6 +117,14 @@ def _summary(
     told = f"{state or 'goes on'} after {steps} steps{stopped}"
     return (f"{verdict.decision.value} ({verdict.confidence.value}): {told}; "
             f"{len(found)} anomalies, {open_ones} unresolved")
+
+
+def _progress(record: RunRecord) -> dict[str, Any] | None:
+    """Where the output says that the run is, by its rows and bars; no count of updates."""
+    told = record.fact("log-end", "printed") or {}
+    if told.get("step") is None:
+        return None
+    return {key: told.get(key) for key in ("step", "total", "steps_per_second")}
 
 
 def _actions(record: RunRecord) -> list[dict[str, Any]]:

@@ -26,19 +26,20 @@ Key = tuple[str, str]
 
 
 def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict[str, Any]:
-    """{ok, path, keys, unknown, ambiguous, series: {KEY: [{step, value, wall_time}]}, problems}.
+    """{ok, path, keys, unknown, ambiguous, series: {KEY: [{step, value, wall_time}]}, progress, problems}.
 
-    A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is a run
-    of its own. A file whose name promises no metrics is read as a trainer's output. A key is the tag; where several
-    run directories hold points it is RUN:TAG for those of subdirectories. `metrics` may name either, a bare TAG
-    only if one run holds it, else it is ambiguous. Without `metrics` there are keys and no series, with `last`
-    alone the end of every series. `last` keeps that many points of each series. A value that is not finite is null
-    with a `repr` beside it, a wall time that the source does not have is null. `ok` is false when a metric is
-    unknown, ambiguous or nothing could be read.
+    A directory with a metrics.db is a run's out-dir and is answered from it; elsewhere every subdirectory is a run of
+    its own. A file whose name promises no metrics is read as a trainer's output. A key is the tag; where several run
+    directories hold points it is RUN:TAG for those of subdirectories. `metrics` may name either, a bare TAG only if
+    one run holds it, else it is ambiguous. Without `metrics` there are keys and no series, with `last` alone the end
+    of every series. `progress` is {step, total, steps_per_second} as a trainer's output says, else null. `last` keeps
+    that many points of each series. A value that is not finite is null with a `repr` beside it, a wall time that the
+    source does not have is null. `ok` is false when a metric is unknown, ambiguous or nothing could be read.
     """
     problems: list[dict[str, Any]] = []
+    progress: dict[str, Any] = {}
     try:
-        store = open_metrics(path, problems)
+        store = open_metrics(path, problems, progress)
     except RecordError as error:
         problems.append({"code": "unreadable", "path": str(path), "offset": None, "message": str(error)})
         return {
@@ -48,6 +49,7 @@ def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict
             "unknown": list(metrics),
             "ambiguous": [],
             "series": {},
+            "progress": None,
             "problems": problems,
         }
     with store:
@@ -62,23 +64,29 @@ def metrics_report(path: Path, metrics: Sequence[str], last: int | None) -> dict
     missing = [name for name, key in asked.items() if key is None]
     ambiguous = [name for name in missing if any(key[1] == name for key in keys.values())]
     unknown = [name for name in missing if name not in ambiguous]
-    if not keys and not problems:
+    if not keys and not problems and not progress:
         problems.append(
             {"code": "no-metric-points", "path": str(path), "offset": None, "message": "no scalar was found"}
         )
     return {
-        "ok": bool(keys) and not missing,
+        "ok": bool(keys or progress) and not missing,
         "path": str(path),
         "keys": sorted(keys),
         "unknown": unknown,
         "ambiguous": ambiguous,
         "series": series,
+        "progress": progress or None,
         "problems": problems,
     }
 
 
-def open_metrics(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
-    """The out-dir's store, or one that is filled from the files; RecordError where there is neither."""
+def open_metrics(
+    path: Path, problems: list[dict[str, Any]], progress: dict[str, Any] | None = None
+) -> MetricStore:
+    """The out-dir's store, or one that is filled from the files; RecordError where there is neither.
+
+    `problems` and `progress` take up what else is found.
+    """
     if path.name == STORE_NAME or (path / STORE_NAME).is_file():
         store = MetricStore.open(path if path.name == STORE_NAME else path / STORE_NAME)
         for source in store.sources():
@@ -100,7 +108,9 @@ def open_metrics(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
         raise RecordError(f"{path} does not exist")
     store = MetricStore.temporary()
     if path.is_file() and _is_output(path):
-        read_output(store, path, problems)
+        told = read_output(store, path, problems)
+        if progress is not None:
+            progress.update(told)
         return store
     collector = MetricCollector(store, [path])
     facts = collector.finish(now=time.time(), launched_at=0.0)
@@ -109,6 +119,8 @@ def open_metrics(path: Path, problems: list[dict[str, Any]]) -> MetricStore:
         *(problem for fact in facts for problem in fact.problems),
     ]
     problems += [{**asdict(problem), "path": str(problem.path)} for problem in found]
+    problems += [{"code": "no-metric-points", "path": fact.path, "offset": None, "message": "it holds no scalar yet"}
+                 for fact in facts if not fact.points and not fact.problems]
     return store
 
 
@@ -119,8 +131,11 @@ def _is_output(path: Path) -> bool:
     return path.suffix.lower() in OUTPUT_SUFFIXES or not looks_like_metrics(path)
 
 
-def read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) -> None:
-    """Every value of a trainer's output into the store; what is wrong is added to `problems`."""
+def read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every value of a trainer's output into the store; what is wrong is added to `problems`.
+
+    {step, total, steps_per_second} as it says where training is; {} where it does not.
+    """
     reader = StdoutReader(path)
     source = store.add_source(kind=reader.kind, path=str(path))
     with store.transaction():
@@ -131,6 +146,9 @@ def read_output(store: MetricStore, path: Path, problems: list[dict[str, Any]]) 
                 store.append_columns(source, item, observed_at=time.time())
     store.build_index()
     problems += [{**asdict(problem), "path": str(problem.path)} for problem in reader.problems(final=True)]
+    if reader.last_step is None:
+        return {}
+    return {"step": reader.last_step, "total": reader.announced_total, "steps_per_second": reader.rate}
 
 
 def metric_keys(store: MetricStore) -> dict[str, Key]:

@@ -93,7 +93,7 @@ SHAPES: Mapping[str, Any] = {
     "log-end": {
         "exception": TEXT, "is_last": bool, "bytes": int, "lost_bytes": int, "announced_total": int,
         "ending": {"kind!": TEXT, "line!": TEXT},
-        "batch_sizes": [int],
+        "batch_sizes": [int], "printed": {"step": int, "total": int, "steps_per_second": NUMBER},
         "restarts": [{"after_step": int, "first_step": int, "resumed_from": int, "cause": TEXT}],
         "updates": {"executed!": int, "last_step": int, "skipped!": int, "skipped_steps": [int]},
     },

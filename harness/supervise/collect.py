@@ -288,6 +288,8 @@ class Collection:
         if stop is not None:
             self.journal.write("trainer-stop", **{**stop, "line": self.plan.redactor.text(stop["line"])})
         exception, is_last = self.log.last_exception()
+        printed = self.metrics.printed
+        told["printed"] = {"step": printed.step, "total": printed.total, "steps_per_second": printed.steps_per_s}
         told["batch_sizes"] = list(announced_batch_sizes(self.log.path))
         self.journal.write("log-end", exception=self.plan.redactor.text(exception or "") or None, is_last=is_last,
                            bytes=self.log.received, lost_bytes=self.log.lost, **told)

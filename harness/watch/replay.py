@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,10 @@ def _shown(key: Key) -> str:
 
 
 def _replayed(store: MetricStore, key: Key, stopping: EarlyStopping) -> dict[str, Any]:
+    masked = _masked_steps(store, key)
     for point in store.iter_series(key[1], run=key[0]):
-        if stopping.observe(point.step, point.value) is not None:
+        value = math.nan if point.value == 0.0 and point.step in masked else point.value
+        if stopping.observe(point.step, value) is not None:
             break
     decision = stopping.decision
     return {
@@ -96,6 +99,15 @@ def _replayed(store: MetricStore, key: Key, stopping: EarlyStopping) -> dict[str
         "metric": _shown(key),
         "num_evaluations": stopping.num_evaluations,
     }
+
+
+def _masked_steps(store: MetricStore, key: Key) -> set[int]:
+    """Steps at which the gradient norm is NaN: a training loss of exactly 0.0 there is a NaN that was filtered."""
+    run, tag = key
+    norm = tag.replace("loss", "grad_norm")
+    if is_evaluation(tag) or norm == tag or norm not in {one.tag for one in store.tags() if one.run == run}:
+        return set()
+    return {point.step for point in store.iter_series(norm, run=run) if math.isnan(point.value)}
 
 
 def _failed(error: str, direction: Direction, keys: list[str]) -> dict[str, Any]:

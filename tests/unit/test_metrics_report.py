@@ -67,6 +67,7 @@ def test_keys_without_series_when_nothing_is_asked(tmp_path: Path) -> None:
         "unknown": [],
         "ambiguous": [],
         "series": {},
+        "progress": None,
         "problems": [],
     }
 
