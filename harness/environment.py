@@ -24,8 +24,8 @@ from typing import Any
 
 MAX_PACKAGES = 2000
 MAX_REPORT_BYTES = 256 * 1024
-GIT_TIMEOUT_S = 5.0
-PACKAGES_TIMEOUT_S = 15.0
+GIT_TIMEOUT_S = 20.0
+PACKAGES_TIMEOUT_S = 60.0
 _NOT_FOR_CHILDREN = ("REAL_STEP_PROBE_DIR",)
 """The probe counts the trainer's processes; those that only report are none."""
 _PYTHON_FACTS = """

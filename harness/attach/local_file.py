@@ -59,6 +59,7 @@ class LocalFile:
         status = os.fstat(self._handle)
         self._written_at = max(self._written_at, status.st_mtime)
         changed, self._mtime_ns = status.st_mtime_ns != self._mtime_ns, status.st_mtime_ns
+        changed = changed or status.st_size != self._offset
         if status.st_size < self._offset or (changed and not self._goes_on()):
             self._begin_anew("truncated", f"{self.path} was truncated or rewritten; read from its start again")
         data = os.pread(self._handle, limit, self._offset)

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.command.interpreter import child_environment
 from harness.command.model import TrainingCommand
 
-FIND_TIMEOUT_S = 20.0
+FIND_TIMEOUT_S = 60.0
 MAX_SOURCE_BYTES = 2 << 20
 MAX_MODULES = 100
 """Modules of a project that are followed from its entrypoint."""

@@ -16,7 +16,7 @@ from harness.command.modules import entry_file, find_module
 from harness.command.shell_text import runs_shell_script
 from harness.record.reasons import Reason
 
-SYNTAX_TIMEOUT_S = 20.0
+SYNTAX_TIMEOUT_S = 60.0
 NOT_TRAINING = {
     "trl": {"env": "prints an environment report", "chat": "chats", "vllm-serve": "serves a model"},
     "llamafactory-cli": {

@@ -22,7 +22,7 @@ NOT_NEEDED = ("metrics_log_dir", "hf_cache")
 DOCUMENTS = ("AGENTS.md", "CODEMAP.md")
 MAX_DOCUMENT_BYTES = 4 << 20
 _WHERE = "import importlib.util; found = importlib.util.find_spec('areno'); print(found.origin if found else '')"
-WHERE_TIMEOUT_S = 20.0
+WHERE_TIMEOUT_S = 60.0
 
 
 def parse_check(text: str) -> dict[str, Any]:

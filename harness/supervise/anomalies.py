@@ -61,8 +61,8 @@ class AnomalyWatch:
         """Series of the output, which tells what no file does."""
         self._waiting: list[tuple[Tracked, EventColumns]] = []
         self._ranks: dict[str, int | None] = {}
-        self._probe: tuple[float, int | None, int | None] = (0.0, None, None)
-        """When the probe was read, its scaler skips and its steps."""
+        self._probe: tuple[float, int | None, int | None, float | None] = (0.0, None, None, None)
+        """When the probe was read, its scaler skips, its steps, and when it wrote them."""
         self._stacks = Stacks()
         self._taken: list[str] = []
         self._launched_at = 0.0
@@ -71,7 +71,7 @@ class AnomalyWatch:
     def _new_board(self) -> Board:
         stall = Stall(interval_s=self.spec.interval_s, started_at=time.monotonic())
         return Board(stall=stall, clock=time.monotonic, wall=time.time, scaler_skips=lambda: self._probed()[1],
-                     is_unclipped=self.facts.clips_gradients is False)
+                     skips_counted_at=lambda: self._probed()[3], is_unclipped=self.facts.clips_gradients is False)
 
     def launched(self, moment: float) -> None:
         """An attempt was started, in seconds since the epoch; the time until its first step counts from here."""
@@ -181,13 +181,14 @@ class AnomalyWatch:
 
     # -- other witnesses
 
-    def _probed(self) -> tuple[float, int | None, int | None]:
+    def _probed(self) -> tuple[float, int | None, int | None, float | None]:
         """The probe's counts, read at most once a second."""
         if self.spec.probe and time.monotonic() - self._probe[0] >= PROBE_PAUSE_S:
             found = read_probe(self.spec.out_dir / outdir.PROBE_DIR, since=self._launched_at - 2.0).processes
             skips = max((item.scaler_skips for item in found), default=None)
             steps = sum(item.steps for item in found) if found else None
-            self._probe = time.monotonic(), skips, steps
+            counted_at = max((item.updated_at for item in found), default=None)
+            self._probe = time.monotonic(), skips, steps, counted_at
         return self._probe
 
     def _ask_probe(self) -> list[Change]:

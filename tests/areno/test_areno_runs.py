@@ -65,7 +65,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the tiny model in `tiny` and the additions in `data.jsonl`."""
     directory = tmp_path_factory.mktemp("areno")
     for script, target in (("make_tiny.py", "tiny"), ("make_data.py", "data.jsonl")):
-        subprocess.run([sys.executable, ASSETS / script, target], cwd=directory, check=True, timeout=120)
+        subprocess.run([sys.executable, ASSETS / script, target], cwd=directory, check=True, timeout=900)
     return directory
 
 
@@ -89,7 +89,7 @@ def judged(
     """`pytest -m real_step` with these options in the workspace."""
     words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", marker]
     ended = subprocess.run(
-        [*words, "-p", "no:cacheprovider", *options], cwd=workspace, capture_output=True, text=True, timeout=240,
+        [*words, "-p", "no:cacheprovider", *options], cwd=workspace, capture_output=True, text=True, timeout=900,
         env={**os.environ, **ENVIRONMENT, "HOME": str(workspace)},
     )
     report = out_dir / "train-model.json"

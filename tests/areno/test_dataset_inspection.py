@@ -163,7 +163,7 @@ def test_file_that_arenos_reader_refuses(tmp_path: Path) -> None:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with a tokenizer of its own."""
     place = tmp_path_factory.mktemp("model") / "tiny"
-    subprocess.run([sys.executable, Path(__file__).parent / "assets" / "make_tiny.py", place], check=True, timeout=120)
+    subprocess.run([sys.executable, Path(__file__).parent / "assets" / "make_tiny.py", place], check=True, timeout=900)
     return place
 
 
@@ -200,7 +200,7 @@ def preview(workdir: Path, flags: str) -> tuple[int, dict[str, Any]]:
     areno = Path(sys.executable).parent / "areno"
     command = f"{shlex.quote(str(areno))} train --backend mlx --dataset-path a.jsonl --save-path out {flags}"
     done = subprocess.run([sys.executable, "-m", "harness", "command", command], cwd=workdir, capture_output=True,
-                          text=True, timeout=120)
+                          text=True, timeout=900)
     assert not done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -237,7 +237,7 @@ def test_bad_dataset_is_never_launched(name: str, tiny: Path, tmp_path: Path) ->
                f"--ckpt {tiny} --dataset-path a.jsonl --max-steps 2 {flags}")
     words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step", "-p",
              "no:cacheprovider", "--train-cmd", command, "--out-dir", "report"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     report = json.loads((tmp_path / "report" / "train-model.json").read_text())
     evidence = report["evidence"]
     assert (done.returncode, report["decision"], evidence["attempts"]) == (1, "NO-GO", []), done.stdout

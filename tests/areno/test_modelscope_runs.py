@@ -26,7 +26,7 @@ ASSETS = Path(__file__).parent / "assets"
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with a tiny model and some sums."""
     place = tmp_path_factory.mktemp("hub")
-    subprocess.run([sys.executable, ASSETS / "make_tiny.py", place / "tiny"], check=True, timeout=120)
+    subprocess.run([sys.executable, ASSETS / "make_tiny.py", place / "tiny"], check=True, timeout=900)
     (place / "root" / "models" / "acme").mkdir(parents=True)
     shutil.move(place / "tiny", place / "root" / "models" / "acme" / "tiny")
     data = place / "root" / "datasets" / "acme" / "sums"
@@ -61,7 +61,7 @@ def judged(name: str, place: Path, endpoint: str, flags: str) -> dict[str, Any]:
     words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step", "-p",
              "no:cacheprovider", "--train-cmd", command, "--out-dir", str(place / name / "report")]
     done = subprocess.run(words, cwd=place, env=environment(place, endpoint), capture_output=True, text=True,
-                          timeout=240)
+                          timeout=900)
     report = place / name / "report" / "train-model.json"
     assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found: dict[str, Any] = json.loads(report.read_text())

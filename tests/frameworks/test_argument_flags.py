@@ -45,7 +45,7 @@ def real() -> dict[str, dict[str, Any]]:
     """{class: {flag: its spellings, nargs and type}} of the real parsers."""
     asked = json.dumps([[package, PARSERS[package], *names] for package, names in CLASSES.items()])
     words = [sys.executable, "-c", LISTED, asked]
-    done = subprocess.run(words, capture_output=True, check=True, timeout=180, env={**os.environ, **ENVIRONMENT})
+    done = subprocess.run(words, capture_output=True, check=True, timeout=900, env={**os.environ, **ENVIRONMENT})
     found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -108,7 +108,7 @@ HEALTHY = {
         command=script("torch_epochs.py"), framework="torch", told_from="torch_epochs.py imports torch", updates=40
     ),
     "torchrun": Healthy(
-        command=f"{shlex.quote(str(BIN / 'torchrun'))} --nproc-per-node 2 "
+        command=f"{shlex.quote(str(BIN / 'torchrun'))} --standalone --nproc-per-node 2 "
         f"{shlex.quote(str(PROGRAMS / 'torch_argparse.py'))} --max-steps 15",
         framework="torch", told_from="launched by torchrun", updates=15,
     ),
@@ -181,7 +181,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the tiny model and its data."""
     directory = tmp_path_factory.mktemp("materials")
     words = [sys.executable, str(PROGRAMS / "make_model.py"), "tiny"]
-    subprocess.run(words, cwd=directory, check=True, timeout=120, env={**os.environ, **ENVIRONMENT})
+    subprocess.run(words, cwd=directory, check=True, timeout=900, env={**os.environ, **ENVIRONMENT})
     return directory
 
 
@@ -198,7 +198,7 @@ def judge_run(materials: Path, tmp_path_factory: pytest.TempPathFactory) -> Judg
         words = [sys.executable, "-m", "pytest", "--pyargs", "harness.acceptance", "-m", "real_step"]
         words += ["-p", "no:cacheprovider", "--train-cmd", command, "--out-dir", str(out_dir), *options]
         environment = {**os.environ, **ENVIRONMENT}
-        ended = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=900)
         report = out_dir / "train-model.json"
         assert report.exists(), f"no report; pytest said:\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
         return JudgedRun(
@@ -274,7 +274,7 @@ def test_what_was_saved_is_reloaded(name: str, healthy_run: Callable[[str], Judg
 def checkpoints_of(path: Path, *options: str) -> dict[str, Any]:
     """What `python -m harness checkpoints` says."""
     words = [sys.executable, "-m", "harness", "checkpoints", str(path), *options]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=200, env={**os.environ, **ENVIRONMENT})
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=900, env={**os.environ, **ENVIRONMENT})
     answer: dict[str, Any] = json.loads(ended.stdout)
     assert ended.returncode == (0 if answer["ok"] else 1)
     return answer
@@ -321,7 +321,7 @@ def resumed(judge_run: Judge, tmp_path_factory: pytest.TempPathFactory) -> tuple
     program = shlex.quote(str(PROGRAMS / "hf_trainer.py"))
     first = f"{sys.executable} {program} {flags} --max_steps 20"
     subprocess.run(
-        shlex.split(first), cwd=directory, check=True, timeout=120, capture_output=True,
+        shlex.split(first), cwd=directory, check=True, timeout=900, capture_output=True,
         env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
     resume = "--resume_from_checkpoint out/checkpoint-20"
@@ -415,7 +415,7 @@ def test_ranks_that_train_alone_are_no_go(judge_run: Judge, tmp_path: Path) -> N
     text = (PROGRAMS / "torch_argparse.py").read_text(encoding="utf-8")
     (tmp_path / "train.py").write_text(text.replace('"WORLD_SIZE" in os.environ', "False"), encoding="utf-8")
     torchrun = shlex.quote(str(BIN / "torchrun"))
-    run = judge_run(f"{torchrun} --nproc-per-node 2 train.py --max-steps 15", workdir=tmp_path)
+    run = judge_run(f"{torchrun} --standalone --nproc-per-node 2 train.py --max-steps 15", workdir=tmp_path)
     assert (run.decision, "world-size-not-realised" in run.reasons) == ("NO-GO", True), run.output
 
 

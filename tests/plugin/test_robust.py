@@ -19,7 +19,7 @@ from harness.spec import RunSpec
 
 from .conftest import Project, gone, wait_until
 
-SLOW = ("--max-steps", "2000", "--sleep", "0.05")
+SLOW = ("--max-steps", "20000", "--sleep", "0.05")
 VANDAL = """
 import os, shutil, sys
 with open("launches", "a") as handle:
@@ -55,7 +55,7 @@ def test_second_session_is_refused_at_once(project: Project) -> None:
     """The out-dir is held: told who holds it, nothing launched, the first run goes on."""
     first = project.start("--train-cmd", project.toy(*SLOW))
     project.wait_for_steps(3)
-    second = project.run("--train-cmd", project.toy(), timeout=60)
+    second = project.run("--train-cmd", project.toy(), timeout=400)
     assert second.returncode == 1
     assert "is writing a run here; wait for it or give another directory" in second.stdout
     assert first.poll() is None
@@ -95,7 +95,7 @@ def test_modules_of_the_project_do_not_reach_the_supervisor(project: Project) ->
     words = [str(Path(sys.executable).with_name("pytest")), *project.arguments()[3:]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run([*words, "--train-cmd", project.toy(), "--out-dir", "."], cwd=project.path, text=True,
-                          capture_output=True, timeout=120, env=environment, check=False)
+                          capture_output=True, timeout=400, env=environment, check=False)
     assert done.returncode == 0, done.stdout
     assert not (project.path / "imported").exists()
     assert project.report(project.path)["decision"] == "GO"

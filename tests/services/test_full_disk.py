@@ -64,7 +64,7 @@ def run(place: Path, command: list[str], out_dir: Path, *options: str) -> tuple[
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "harness.acceptance",
              "-m", "real_step", "-q", "--max-steps", "20", "--metrics-dir", "events", "--out-dir", str(out_dir),
              "--train-cmd", shlex.join(command), *options]
-    done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=400, check=False)
     return json.loads((out_dir / "train-model.json").read_text()), done.stdout
 
 

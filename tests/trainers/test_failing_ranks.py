@@ -169,7 +169,7 @@ def test_log_directory_of_torchrun_is_read(tmp_path: Path) -> None:
     (tmp_path / "fault").write_text("raise")
     logs = tmp_path / "logs"
     subprocess.run(words(launcher=("--log-dir", str(logs), "--redirects", "3")), cwd=tmp_path, check=False,
-                   capture_output=True, timeout=120, env={**os.environ})
+                   capture_output=True, timeout=400, env={**os.environ})
     found = diagnose([logs], out_dir=tmp_path)
     assert (found["first_causal"]["rank"], found["first_causal"]["kind"]) == (1, "RuntimeError")
     assert found["first_causal"]["file"].endswith("attempt_0/1/stderr.log")

@@ -31,9 +31,11 @@ class Run:
     def __init__(self, *, skips: int | None = None, interval_s: float = 30.0, is_unclipped: bool = False) -> None:
         self.now = 0.0
         self.skips = skips
+        self.counted_at: float | None = None
         self.board = Board(
             stall=Stall(interval_s=interval_s, started_at=0.0), clock=lambda: self.now,
-            wall=lambda: 1e9 + self.now, is_unclipped=is_unclipped, scaler_skips=lambda: self.skips)
+            wall=lambda: 1e9 + self.now, is_unclipped=is_unclipped, scaler_skips=lambda: self.skips,
+            skips_counted_at=lambda: self.counted_at)
         self.changes: list[Change] = []
 
     def step(self, step: int, seconds: float = 1.0, **values: float) -> list[Change]:
@@ -206,6 +208,19 @@ def test_gradient_that_no_skip_explains_is_grave() -> None:
     run.now += 5.0
     (worse,) = run.board.tick()
     assert (worse.sighting.severity, worse.sighting.step) == (Severity.HIGH, 2)
+
+
+def test_skip_that_is_counted_only_at_the_next_step_explains() -> None:
+    """Steps of a minute: until counts of a time after the row are there nothing is concluded from them."""
+    for counted, expected in ((1, []), (0, [Severity.HIGH])):
+        run = Run(skips=0)
+        run.step(1, 60.0, loss=2.0, grad_norm=1.0)
+        run.counted_at = 1e9 + run.now
+        run.step(2, 60.0, loss=2.0, grad_norm=math.inf)
+        run.now += 50.0
+        assert run.board.tick() == []
+        run.skips, run.counted_at = counted, 1e9 + run.now
+        assert [change.sighting.severity for change in run.board.tick()] == expected
 
 
 def test_skips_that_the_output_tells_explain() -> None:

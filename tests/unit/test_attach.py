@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -139,6 +139,14 @@ def test_odd_targets_are_usage_errors(tmp_path: Path, text: str) -> None:
         parse_target(text, tmp_path)
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look until it holds, for minutes at most."""
+    until = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < until, "timed out"
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def sleepers(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two processes that run scripts of one name and print into logs."""
@@ -146,11 +154,12 @@ def sleepers(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         script = tmp_path / name / "train_for_attach.py"
-        script.write_text("import time; print('step=1 loss=0.5', flush=True); time.sleep(60)")
+        script.write_text("import time; print('step=1 loss=0.5', flush=True); time.sleep(600)")
         with (tmp_path / f"{name}.log").open("wb") as log:
             started.append(subprocess.Popen([sys.executable, str(script)], stdout=log, stderr=subprocess.STDOUT,
                                             cwd=tmp_path))
-    time.sleep(0.3)
+    for name in ("one", "two"):
+        wait_until(lambda name=name: (tmp_path / f"{name}.log").stat().st_size > 0)  # type: ignore[misc]
     yield started
     for process in started:
         process.kill()
@@ -167,7 +176,7 @@ def test_process_is_found_with_its_command_and_log(sleepers: list[subprocess.Pop
     writer = find_writer((status.st_dev, status.st_ino))
     assert writer is not None and writer.pid == sleepers[1].pid
     sleepers[0].kill()
-    time.sleep(0.2)
+    os.waitid(os.P_PID, sleepers[0].pid, os.WEXITED | os.WNOWAIT)
     assert not living.is_alive(), "a zombie does not live"
 
 

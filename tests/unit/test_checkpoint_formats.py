@@ -27,6 +27,7 @@ from harness.checkpoints.save_errors import find_save_errors
 from harness.checkpoints.structure import format_of, read_structure
 
 CASES = Path(__file__).parent / "cases"
+REUSED_DIR = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 Report = dict[str, Any]
 
 
@@ -309,7 +310,7 @@ def test_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert "out of proportion" in scan_archive(tmp_path / "a.pt").problems[0]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=REUSED_DIR)
 @given(cut=st.integers(0, 5000), flips=st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 255)), max_size=5))
 def test_damaged_archive_never_crashes_and_no_cut_passes(
     tmp_path: Path, cut: int, flips: list[tuple[int, int]]
@@ -324,7 +325,7 @@ def test_damaged_archive_never_crashes_and_no_cut_passes(
     scan_archive(write(tmp_path / "flipped.pt", bytes(data)))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=REUSED_DIR)
 @given(data=st.binary(max_size=400))
 def test_any_pickle_is_only_listed(tmp_path: Path, data: bytes) -> None:
     """Random opcodes in a whole zip."""
@@ -334,7 +335,7 @@ def test_any_pickle_is_only_listed(tmp_path: Path, data: bytes) -> None:
     scan_archive(write(tmp_path / "a.pt", buffer.getvalue()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=REUSED_DIR)
 @given(text=st.one_of(st.binary(max_size=200), st.sampled_from([
     b"[" * 5000, b'{"weight_map": 3}', b'{"weight_map": {"w": "../../etc/passwd"}}',
     b'{"weight_map": {"w": "/dev/zero"}}',

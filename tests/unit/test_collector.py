@@ -463,8 +463,8 @@ def test_another_directory_below_a_default_root_does_not_complete_the_run(
 ) -> None:
     """Ours stops at step 20; another process opens, appends and closes logs/other/metrics.jsonl."""
     rows(tmp_path / "logs" / "past" / "metrics.jsonl", 1)
-    launch = Launch(store, tmp_path, "out", run=[4_000_001])
-    name = event_name(socket.gethostname(), 4_000_001)
+    launch = Launch(store, tmp_path, "out", run=[4_200_001])
+    name = event_name(socket.gethostname(), 4_200_001)
     now = time.time()
     write(tmp_path / mine / name, [scalar("loss", step, 1.0, now) for step in range(1, 21)])
     rows(tmp_path / "logs" / "other" / "metrics.jsonl", *range(5001, 5040))
@@ -515,8 +515,8 @@ def test_only_writer_that_appeared_is_the_run(tmp_path: Path, store: MetricStore
 def test_file_beside_the_proven_one_is_the_run_too(tmp_path: Path, store: MetricStore) -> None:
     """Event files by PID, JSON lines in the same new directory and above it by the company they keep."""
     rows(tmp_path / "logs" / "past" / "metrics.jsonl", 1)
-    launch = Launch(store, tmp_path, run=[4_000_001])
-    name = event_name(socket.gethostname(), 4_000_001)
+    launch = Launch(store, tmp_path, run=[4_200_001])
+    name = event_name(socket.gethostname(), 4_200_001)
     write(tmp_path / "logs" / "mine" / "tb" / name, [scalar("loss", 1, 1.0, time.time())])
     rows(tmp_path / "logs" / "mine" / "metrics.jsonl", 1)
     rows(tmp_path / "logs" / "all.jsonl", 1)
@@ -546,10 +546,10 @@ def test_run_again_in_the_same_directory_is_own(tmp_path: Path, store: MetricSto
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ([("here", 4_000_001, 0.0)], "own"),
-        ([("here", 4_000_001, -3600.0)], "unknown"),
+        ([("here", 4_200_001, 0.0)], "own"),
+        ([("here", 4_200_001, -3600.0)], "unknown"),
         ([("elsewhere", 2, 0.0)], "unknown"),
-        ([("here", 4_000_001, 0.0), ("here", 4_000_002, 0.0)], "unknown"),
+        ([("here", 4_200_001, 0.0), ("here", 4_200_002, 0.0)], "unknown"),
     ],
     ids=["too fast to be seen", "from before the launch", "another host", "two writers"],
 )
@@ -578,8 +578,8 @@ def test_directory_that_was_named_is_no_proof_where_it_held_other_runs(tmp_path:
     """`--log-dir out` with a directory for each run in it; the old files of a proven run's rerun are its own."""
     rows(tmp_path / "out" / "eval" / "metrics.jsonl", 1)
     write(tmp_path / "out" / event_name("elsewhere", 1, LAUNCH), curve("loss", 1))
-    launch = Launch(store, tmp_path, "out", run=[4_000_001])
-    name = event_name(socket.gethostname(), 4_000_001)
+    launch = Launch(store, tmp_path, "out", run=[4_200_001])
+    name = event_name(socket.gethostname(), 4_200_001)
     write(tmp_path / "out" / name, [scalar("loss", 1, 1.0, time.time())])
     rows(tmp_path / "out" / "eval" / "metrics.jsonl", 2)
     rows(tmp_path / "out" / "other" / "metrics.jsonl", 5001)
@@ -635,7 +635,7 @@ def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
     try:
         if how == "zombie":
             other.kill()
-            time.sleep(0.2)
+            os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         launch.poll()
         facts = launch.finish()
     finally:

@@ -21,7 +21,7 @@ def test_record_holds_every_part(tmp_path: Path) -> None:
         workdir=tmp_path,
         reports=[("areno env", say), ("areno check", fail)],
         environ=dict(os.environ),
-        timeout=20,
+        timeout=240,
         interpreter=Path(sys.executable),
     )
     assert list(record) == [
@@ -43,11 +43,11 @@ def test_record_holds_every_part(tmp_path: Path) -> None:
 def test_report_that_hangs_is_ended(tmp_path: Path) -> None:
     """It and its children are killed, and the record says so."""
     started = time.monotonic()
-    sleeping = "[sys.executable, '-c', 'import time; time.sleep(60)']"
-    code = f"import subprocess, sys, time; subprocess.Popen({sleeping}); time.sleep(60)"
+    sleeping = "[sys.executable, '-c', 'import time; time.sleep(600)']"
+    code = f"import subprocess, sys, time; subprocess.Popen({sleeping}); time.sleep(600)"
     result = trainer_report("x", [sys.executable, "-c", code], tmp_path, dict(os.environ), 1.0)
     assert result["exit_code"] is None and "no end after 1 s" in result["error"]
-    assert time.monotonic() - started < 40
+    assert time.monotonic() - started < 400
 
 
 def test_report_that_is_not_there_is_recorded(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_probe_does_not_reach_reports(tmp_path: Path) -> None:
     code = "import os; print('REAL_STEP_PROBE_DIR' in os.environ)"
     environ = {**os.environ, "REAL_STEP_PROBE_DIR": str(tmp_path)}
     record = record_environment(
-        workdir=tmp_path, reports=[("env", [sys.executable, "-c", code])], environ=environ, timeout=20
+        workdir=tmp_path, reports=[("env", [sys.executable, "-c", code])], environ=environ, timeout=240
     )
     assert record["trainer_report"]["output"] == "False\n"
 

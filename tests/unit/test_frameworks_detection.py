@@ -208,7 +208,7 @@ def test_an_eighth_adapter_comes_from_outside(tmp_path: Path, argument: str, rea
     (tmp_path / "t.py").write_text("import mylib, torch\n")
     (tmp_path / "ask.py").write_text(ASK)
     words = [sys.executable, "ask.py", *argument.split()]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ended.stdout.strip() == f"mine | {reason} | 1", ended.stderr
 
 

@@ -56,7 +56,7 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=10,
 )
-REUSED_DIR = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+REUSED_DIR = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
 def read(directory: Path, content: bytes | str | dict[str, Any]) -> ProbeFacts:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,19 +183,24 @@ def test_durations_are_readable(seconds: float, text: str) -> None:
 
 def test_usage_of_a_real_process_tree(tmp_path: Path) -> None:
     """A child that computes, holds 200 MB and writes 50 MB, below a shell that waits: all of it is seen."""
-    work = ("import os, sys; held = bytearray(200 << 20)\nf = open(sys.argv[1], 'wb')\n"
-            "for _ in range(50): f.write(os.urandom(1 << 20))\nf.flush(); os.fsync(f.fileno())\nwhile True: pass")
-    child = subprocess.Popen([sys.executable, "-c", work, str(tmp_path / "written")])
+    work = ("import os, sys; held = b'x' * (200 << 20)\nf = open(sys.argv[1], 'wb')\n"
+            "for _ in range(50): f.write(os.urandom(1 << 20))\nf.flush(); os.fsync(f.fileno())\n"
+            "print('written', flush=True)\nwhile True: pass")
+    child = subprocess.Popen([sys.executable, "-c", work, str(tmp_path / "written")], stdout=subprocess.PIPE)
+    assert child.stdout is not None
     meter = UsageMeter(lambda: {child.pid, 2**22 + 1}, os.environ)
     try:
         first = meter.look()
-        time.sleep(1.5)
+        child.stdout.readline()
+        until = psutil.Process(child.pid).cpu_times().user + 0.5
+        while psutil.Process(child.pid).cpu_times().user < until:
+            time.sleep(0.05)
         second = meter.look()
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
     assert first.cpu_percent is None
-    assert second.cpu_percent is not None and 10 < second.cpu_percent < 130
+    assert second.cpu_percent is not None and 0 < second.cpu_percent < 130
     assert second.memory_bytes is not None and second.memory_bytes > 200 << 20
     assert second.write_bytes_per_s is not None
     assert meter.look().memory_bytes is None

@@ -345,5 +345,5 @@ def test_long_line_is_linear(line: bytes) -> None:
     stream, started = REDACTOR.stream(), time.process_time()
     for start in range(0, len(line), 65536):
         stream.feed(line[start : start + 65536])
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 60
     assert len(stream._held) <= 20_000

@@ -265,13 +265,13 @@ def test_reward_by_chance_gives_two_values(tmp_path: Path) -> None:
 
 def test_child_is_limited(tmp_path: Path) -> None:
     """In time and in memory, and what it leaves behind is stopped."""
-    code = "import time; time.sleep(60)"
+    code = "import time; time.sleep(600)"
     ended = run_child([sys.executable, "-c", code], {}, lambda message: None, cwd=tmp_path, environ={},
                       limits=Limits(seconds=0.5))
     assert ended.code == "timeout"
-    code = "x = bytearray(400 << 20)\nimport time; time.sleep(60)"
+    code = "x = bytearray(400 << 20)\nimport time; time.sleep(600)"
     ended = run_child([sys.executable, "-c", code], {}, lambda message: None, cwd=tmp_path, environ={},
-                      limits=Limits(seconds=30, rss_bytes=200 << 20))
+                      limits=Limits(seconds=240, rss_bytes=200 << 20))
     assert ended.code == "memory"
 
 

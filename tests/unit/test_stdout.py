@@ -351,7 +351,7 @@ def test_hostile_output(tmp_path: Path) -> None:
     steps = [step for step, _ in series["loss"] if step < 10**17]
     assert steps == list(range(len(hostile) + 1))
     assert [problem.code for problem in reader.problems(final=True)] == ["oversized"]
-    assert reader.bytes_read == len(content) + 1 and time.process_time() - began < 10
+    assert reader.bytes_read == len(content) + 1 and time.process_time() - began < 60
 
 
 def test_row_behind_an_oversized_line_without_end(tmp_path: Path) -> None:

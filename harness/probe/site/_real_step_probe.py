@@ -306,6 +306,8 @@ class Probe:
             hooked = getattr(type(optimizer).step, "hooked", False)
             if hooked and self.calls == calls and scaler.is_enabled():
                 self.scaler_skips += 1
+                if self.calls and (now := time.monotonic()) >= self.next_write:
+                    self.write(now)
         except Exception as error:
             self.note("scaler", error)
 

@@ -61,6 +61,7 @@ class Board:
     def __init__(
         self, *, stall: Stall, clock: Callable[[], float], wall: Callable[[], float], is_unclipped: bool = False,
         scaler_skips: Callable[[], int | None] = lambda: None,
+        skips_counted_at: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.stall = stall
         self.output = Output()
@@ -71,7 +72,7 @@ class Board:
         self._clock = clock
         self._wall = wall
         self._probe_skips = scaler_skips
-        self._nonfinite = NonFinite(self._skips)
+        self._nonfinite = NonFinite(self._skips, skips_counted_at)
         self._divergence = Divergence()
         self._gradient = GradientExplosion(is_unclipped=is_unclipped)
         self._throughput = SlowThroughput()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,9 @@ RECOVERED_AFTER = 3
 SKIPS_IN_A_ROW = 12
 """A loss scaler that starts at 65536 skips so many steps at most before its scale is sane; more is no skip."""
 PROBE_LAG_S = 3.0
-"""The probe's counts lag by a second or two; a gradient norm that no skip explains is judged only then."""
+"""A gradient norm that no skip explains is judged after so long, where nothing tells of when the counts are."""
+MAX_WAITING = 10_000
+"""Rows that are kept until counts of a later time are there."""
 OTHER_TAGS = "other tags"
 
 
@@ -33,13 +36,20 @@ class _Tag:
 
 
 class NonFinite:
-    """`skips` tells how many steps loss scalers skipped so far; None where nothing can tell."""
+    """`skips` tells how many steps loss scalers skipped so far; None where nothing can tell. `counted_at`: until when
+    they are counted, seconds since the epoch by the writers' clock; None where that is not known.
+    """
 
-    def __init__(self, skips: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self, skips: Callable[[], int | None] = lambda: None, counted_at: Callable[[], float | None] = lambda: None
+    ) -> None:
         self.skips = skips
+        self.counted_at = counted_at
         self._tags: dict[str, _Tag] = {}
         self._gradient_rows = 0
         """Rows of gradient norms that were not finite, in all."""
+        self._waiting: deque[float] = deque(maxlen=MAX_WAITING)
+        """Writer's times of those whose skips may not be counted yet, the oldest first."""
         self._loss: tuple[int, float] | None = None
         """Step and value of the last training loss."""
 
@@ -91,6 +101,7 @@ class NonFinite:
             level = Severity.MEDIUM if point.role is Role.LR else Severity.LOW
             return [_sighting(level, subject, tag.first_step, shown)] if tag.rows == 1 else []
         self._gradient_rows += 1
+        self._waiting.append(point.wall_time)
         return self._gradient(subject, tag, shown, point)
 
     def _gradient(self, subject: str, tag: _Tag, shown: str, point: Point) -> list[Finding]:
@@ -124,8 +135,10 @@ class NonFinite:
         return skips is not None and self._gradient_rows <= skips
 
     def _is_unexplained(self) -> bool:
-        skips = self.skips()
-        return skips is not None and self._gradient_rows > skips
+        skips, until = self.skips(), self.counted_at()
+        while self._waiting and (until is None or self._waiting[0] < until):
+            self._waiting.popleft()
+        return skips is not None and self._gradient_rows - len(self._waiting) > skips
 
     def _finite(self, subject: str, point: Point) -> list[Finding]:
         tag = self._tags[subject]

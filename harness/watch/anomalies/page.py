@@ -32,7 +32,7 @@ RULES = (
     Rule(type=AnomalyType.NAN_INF, severity=Severity.HIGH,
          begins="masked NaN: a gradient norm is not finite and the loss beside it is exactly 0.0; or more than "
                 f"{nonfinite.SKIPS_IN_A_ROW} rows in a row are not finite and no loss scaler counted as many skips; or "
-                f"the probe counted fewer skips, {nonfinite.PROBE_LAG_S:g} s after the row",
+                f"the probe counted fewer skips, at a time after the row and {nonfinite.PROBE_LAG_S:g} s later",
          ends=f"{nonfinite.RECOVERED_AFTER} finite values of that tag in a row"),
     Rule(type=AnomalyType.NAN_INF, severity=Severity.MEDIUM,
          begins="the output prints such a loss (`loss=nan`) where none was logged yet; a logged one takes its place",

@@ -17,7 +17,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | inf-last-grad | no | the gradient norm is inf at the last step, losses and weights are finite |
 | nan-weights | no | the last checkpoint holds NaN, everything logged is finite |
 | nan-logged-loss | no | NaN is logged as the loss of one middle step; gradient norms and weights are finite |
-| nan-forever | no | the logged loss is NaN from the middle on |
+| nan-forever | no | the logged loss is NaN from step 75 on |
 | save-fails | no | the last checkpoint cannot be written: the error is printed, the exit code is 0 |
 | metrics-stop-early | no | trains and saves to the end, logs the first half only |
 | delivers-the-start | no | trains, and saves once at the end, the weights of the start |
@@ -59,10 +59,10 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | restarted | yes | loses its connection after step 13; launched again it goes on from its checkpoint at step 10 |
 | restarted-anew | yes | loses its connection after step 13; launched again it begins anew |
 | save-fails-once | yes | the last checkpoint cannot be written at first |
-| pauses | yes | prints heartbeats for --pause-s seconds between two steps half way |
+| pauses | yes | prints heartbeats between two steps half way, for --pause-s seconds or until --pause-until |
 | oom-recovered | yes | runs out of memory half way, prints the traceback and goes on with a smaller batch |
 | exploding-grad | yes | the gradient norm grows threefold a step for eight steps, and comes back |
-| slows-down | yes | steps take ten times as long from the middle on |
+| slows-down | yes | the last 20 steps take thirty times as long |
 | overfits | yes | trains; eval/loss, every 5 steps, falls until step 20 and rises from there |
 | log-every-10 | yes | logs steps 10 and 20 of 25 |
 | resumed-at-1000 | yes | steps 1001 to 1025, with a start checkpoint step_001000 |
@@ -131,11 +131,18 @@ class Program:
         """The line of a step."""
         print(f"step={step} loss={loss:.6f} lr={lr:g} grad_norm={grad_norm:.6g}", flush=True)
 
-    def beat(self) -> None:
-        """Print heartbeats until the end of all patience."""
-        for index in range(math.ceil(self.args.forever_s / 0.1)):
+    def beat(self, seconds: float, until: tuple[str, str] | None = None) -> None:
+        """Print heartbeats for so long, or until a file holds a text: (path, text)."""
+        for index in range(math.ceil(seconds / 0.1)):
+            if until is not None and holds(Path(until[0]), until[1]):
+                break
             print(f"heartbeat {index}", flush=True)
             time.sleep(0.1)
+
+
+def holds(path: Path, text: str) -> bool:
+    """Whether a file is there that holds a text."""
+    return path.exists() and text in path.read_text(encoding="utf-8", errors="replace")
 
 
 class Events:
@@ -196,6 +203,8 @@ class _Training(Program):
         self.save(self.start_step)
         for step in range(self.start_step + 1, self.end_step() + 1):
             self.before_step(step)
+            if step == self.middle_step and self.args.wait_for is not None:
+                self.wait_for(self.args.wait_for)
             loss, grad_norm = self.train_step(step)
             if step % self.log_every == 0:
                 self.record(step, loss, self.lr_at(step), grad_norm)
@@ -225,6 +234,12 @@ class _Training(Program):
     def log_dir(self) -> Path | None:
         """Where the metrics are written while training."""
         return self.args.log_dir
+
+    def wait_for(self, path: Path) -> None:
+        """Until a file is there, --forever-s at most."""
+        until = time.monotonic() + self.args.forever_s
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.02)
 
     def end_step(self) -> int:
         """The last step that is done."""
@@ -365,7 +380,7 @@ class ResumeFinished(_Training):
 
 class Heartbeat(Program):
     def run(self) -> int:
-        self.beat()
+        self.beat(self.args.forever_s)
         return 0
 
 
@@ -396,7 +411,7 @@ class NanLoggedLoss(_Training):
 
 class NanForever(_Training):
     def record(self, step: int, loss: float, lr: float, grad_norm: float) -> None:
-        super().record(step, math.nan if step >= self.middle_step else loss, lr, grad_norm)
+        super().record(step, math.nan if step >= 75 else loss, lr, grad_norm)
 
 
 class SaveFails(_Training):
@@ -620,7 +635,7 @@ class Killed(_Training):
 class Hang(_Training):
     def before_step(self, step: int) -> None:
         if step == self.middle_step + 1:
-            self.beat()
+            self.beat(self.args.forever_s)
             sys.exit(1)
 
 
@@ -705,9 +720,7 @@ class Pauses(_Training):
 
     def before_step(self, step: int) -> None:
         if step == self.middle_step:
-            for index in range(math.ceil(self.args.pause_s / 0.1)):
-                print(f"heartbeat {index}", flush=True)
-                time.sleep(0.1)
+            self.beat(self.args.pause_s, self.args.pause_until)
 
 
 class OomRecovered(_Training):
@@ -737,8 +750,8 @@ class SlowsDown(_Training):
     healthy = True
 
     def before_step(self, step: int) -> None:
-        if step > self.middle_step:
-            time.sleep(9 * self.args.step_delay_s)
+        if step > self.last_step - 20:
+            time.sleep(29 * self.args.step_delay_s)
 
 
 class Overfits(_Training):
@@ -805,9 +818,12 @@ class UploadAfterExit(_Training):
             shutil.rmtree(uploading, ignore_errors=True)
             target.replace(uploading)
             rename = f"os.replace({str(uploading)!r}, {str(target)!r})"
+        wait = f"time.sleep({UPLOAD_S})"
+        if self.args.upload_after is not None:
+            wait = f"\nwhile not os.path.exists({str(self.args.upload_after)!r}): time.sleep(0.05)\n"
         code = (
             f"import os, time\nwhile os.getppid() == {os.getpid()}: time.sleep(0.05)\n"
-            f"time.sleep({UPLOAD_S}); {rename}; print('upload finished', flush=True)"
+            f"{wait}\n{rename}; print('upload finished', flush=True)"
         )
         subprocess.Popen([sys.executable, "-S", "-c", code])
 
@@ -947,6 +963,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ignore-term", action="store_true", help="ignore SIGTERM")
     parser.add_argument("--step-delay-s", type=float, default=0.0, help="pause after every step")
     parser.add_argument("--pause-s", type=float, default=0.0, help="how long `pauses` makes no step")
+    parser.add_argument("--pause-until", nargs=2, metavar=("FILE", "TEXT"), help="what ends the pause before that")
+    parser.add_argument("--upload-after", type=Path, help="a file that `upload-after-exit` waits for instead of 2 s")
+    parser.add_argument("--wait-for", type=Path, help="a file that must be there before the step half way")
     parser.add_argument("--forever-s", type=float, default=300.0, help="end of what would go on without end")
     args = parser.parse_args(argv)
     if args.max_steps is not None and args.max_steps <= MODES[args.mode].start_step:

@@ -155,12 +155,12 @@ def test_no_torch_imports_no_torch(tmp_path: Path) -> None:
 
 
 def test_upload_finishes_after_the_exit(tmp_path: Path) -> None:
-    """The last checkpoint is not there at the exit and is there a few seconds later."""
-    with subprocess.Popen(
-        command(tmp_path, "upload-after-exit"), stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.wait(60) == 0
+    """The last checkpoint is not there at the exit and is there later."""
+    words = command(tmp_path, "upload-after-exit", "--upload-after", tmp_path / "exit-seen")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.wait(240) == 0
         there_at_exit = (tmp_path / "ckpt/step_000025").exists()
+        (tmp_path / "exit-seen").touch()
         assert process.stdout is not None
         rest = process.stdout.read()
     assert not there_at_exit
@@ -287,7 +287,7 @@ def test_crash_window_raises_after_a_second(tmp_path: Path) -> None:
     """Exit 1 with a traceback, about a second after the start."""
     started = time.monotonic()
     done = run(tmp_path, "crash-window")
-    assert 1 <= time.monotonic() - started < 60
+    assert 1 <= time.monotonic() - started < 180
     assert (done.exit_code, "RuntimeError: the data set is not there" in done.stderr) == (1, True)
 
 
@@ -295,7 +295,7 @@ def test_crash_window_raises_after_a_second(tmp_path: Path) -> None:
 def test_endless_mode_goes_on_until_it_is_stopped(tmp_path: Path, mode: str) -> None:
     """SIGTERM ends it, but for the mode that ignores it."""
     with subprocess.Popen(
-        command(tmp_path, mode, "--forever-s", 20), stdout=subprocess.PIPE, text=True
+        command(tmp_path, mode, "--forever-s", 240), stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         wanted = "step=30 " if mode == "ignore-term" else "heartbeat 3\n"
@@ -304,19 +304,19 @@ def test_endless_mode_goes_on_until_it_is_stopped(tmp_path: Path, mode: str) -> 
         if mode == "ignore-term":
             next(line for line in process.stdout if line.startswith("step=60 "))
             process.kill()
-        assert process.wait(10) == (-signal.SIGKILL if mode == "ignore-term" else -signal.SIGTERM)
+        assert process.wait(120) == (-signal.SIGKILL if mode == "ignore-term" else -signal.SIGTERM)
 
 
 def test_hang_ignores_sigterm_when_told(tmp_path: Path) -> None:
     """--ignore-term makes SIGTERM do nothing."""
-    args = command(tmp_path, "hang", "--ignore-term", "--forever-s", 20)
+    args = command(tmp_path, "hang", "--ignore-term", "--forever-s", 240)
     with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         next(line for line in process.stdout if line == "heartbeat 3\n")
         process.terminate()
         next(line for line in process.stdout if line == "heartbeat 9\n")
         process.kill()
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
 
 
 def test_modes_without_directories_run(tmp_path: Path) -> None:
