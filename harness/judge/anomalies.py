@@ -57,7 +57,7 @@ def anomalies_of(seen: Observation) -> tuple[Anomaly, ...]:
     noted: dict[int, Mapping[str, Any]] = {}
     for entry in seen.record.every("anomaly"):
         first = noted.get(entry["anomaly"])
-        noted[entry["anomaly"]] = {**entry, "time": first["time"]} if first else entry
+        noted[entry["anomaly"]] = {**entry, "time": first["time"], "since": first.get("since")} if first else entry
     found = [_settled(seen, entry) for entry in noted.values()]
     return tuple(sorted([*found, *_crashes(seen)], key=lambda anomaly: anomaly.seen_at))
 
@@ -100,12 +100,15 @@ def _outlived(seen: Observation, kind: AnomalyType, entry: Mapping[str, Any]) ->
 
 
 def _saved_since(seen: Observation, entry: Mapping[str, Any]) -> str | None:
-    """A whole checkpoint that was written later; one of that step or a later one also where the clocks are close."""
+    """A whole checkpoint that was written later; of that step or a later one also one that was written since the output
+    was looked at before, in which nothing had failed yet, and where the clocks are close."""
+    since = entry.get("since") or entry["time"]
     facts, step = seen.record.fact("checkpoints", "facts", {}) or {}, entry.get("step")
     for item in facts.get("checkpoints") or []:
         saved, written_at = item.get("step"), item.get("written_at") or 0.0
         is_of_step = step is not None and isinstance(saved, int) and saved >= step
-        if item.get("status") != "damaged" and written_at >= entry["time"] - (CLOCK_SLACK_S if is_of_step else 0.0):
+        latest = min(since, entry["time"]) - CLOCK_SLACK_S if is_of_step else entry["time"]
+        if item.get("status") != "damaged" and written_at >= latest:
             return f"{item.get('path')} was written later"
     return None
 

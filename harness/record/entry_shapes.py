@@ -111,7 +111,7 @@ SHAPES: Mapping[str, Any] = {
     "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},
     "anomaly": {
         "anomaly!": int, "type!": TEXT, "severity!": TEXT, "step": int, "description!": TEXT, "action_taken!": TEXT,
-        "state!": TEXT, "ended_step": int, "why": TEXT,
+        "state!": TEXT, "ended_step": int, "why": TEXT, "since": NUMBER,
     },
     "anomalies-unlisted": {"counts": dict},
     "stacks": {"path": TEXT, "bytes": int, "problem": TEXT},

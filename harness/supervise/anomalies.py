@@ -50,6 +50,8 @@ class AnomalyWatch:
         self.launcher = launcher
         self.stop: AnomalyType | None = None
         """The kind of --stop-on that was seen."""
+        self.heard_until: float | None = None
+        """Until when the output was taken, seconds since the epoch: what is taken next was printed later than that."""
         self.redactor = redactor
         self._phase_of = phase_of
         self._board = self._new_board()
@@ -82,7 +84,7 @@ class AnomalyWatch:
 
     def output(self, data: bytes) -> None:
         """What the job printed."""
-        self._note(self._board.text(data))
+        self._note(self._board.text(data), since=self.heard_until)
 
     def points(self, tracked: Tracked, columns: EventColumns) -> None:
         """Fresh events of a source; those of an unknown owner wait until it is known."""
@@ -113,7 +115,7 @@ class AnomalyWatch:
             if tracked.ownership != "foreign":
                 self._feed(tracked, columns)
         self._waiting.clear()
-        self._note(self._board.text_ends())
+        self._note(self._board.text_ends(), since=self.heard_until)
         self._stacks.stop()
         if self._board.unlisted:
             self.journal.write("anomalies-unlisted", counts=dict(self._board.unlisted))
@@ -215,10 +217,11 @@ class AnomalyWatch:
 
     # -- what is new
 
-    def _note(self, changes: list[Change], tracked: Tracked | None = None) -> None:
+    def _note(self, changes: list[Change], tracked: Tracked | None = None, since: float | None = None) -> None:
+        """`since`: when it can have begun at the earliest, seconds since the epoch; None where the moment tells."""
         for change in changes:
             stops = self._stops(change)
-            self.journal.write("anomaly", **_entry(change, stops))
+            self.journal.write("anomaly", **_entry(change, stops), since=since)
             if change.incident is not None:
                 self._journal_incident(change, change.incident, tracked)
             if change.sighting.severity is not Severity.LOW:

@@ -153,14 +153,16 @@ class Collection:
 
     def take_output(self, wait_s: float = 0.0) -> int:
         """What the job printed, into train.log; how many bytes."""
-        taken = 0
+        taken, asked_at = 0, time.time()
         while data := self.launcher.read_output(wait_s):
             self.log.feed(data)
             self.anomalies.output(data)
             taken += len(data)
-            wait_s = 0.0
+            wait_s, asked_at = 0.0, time.time()
             if taken >= OUTPUT_BURST_BYTES:
-                break
+                return taken
+        if self._is_launch:
+            self.anomalies.heard_until = asked_at
         return taken
 
     def poll(self) -> int:

@@ -255,3 +255,18 @@ def test_schema_knows_the_words_of_the_code() -> None:
     assert listed["type"]["enum"] == [item.value for item in AnomalyType]
     assert listed["severity"]["enum"] == [item.value for item in Severity]
     assert properties["target_type"]["enum"] == [item.value for item in TargetType]
+
+
+@pytest.mark.parametrize(("since", "over"), [(-40.0, True), (-10.0, False), (None, False)])
+def test_save_that_was_retried_before_the_output_was_looked_at_is_over(
+    since: float | None, over: bool, tmp_path: Path
+) -> None:
+    """A busy machine reads of the failure late: what counts is since when it can have been printed."""
+    made = RunDir().write(tmp_path)
+    entries, _ = read_journal(made / "journal.jsonl")
+    now = entries[-1]["time"]
+    anomaly(made, type="checkpoint-failure", since=None if since is None else now + since)
+    journaled(made, "checkpoints", facts={"checkpoints": [
+        {"path": "saved/there", "step": 4, "status": "whole", "written_at": now - 30.0}]})
+    write_report(made)
+    assert written(made)["evidence"]["anomalies"][0]["recovered"] is over
