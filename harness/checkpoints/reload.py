@@ -67,6 +67,8 @@ class Target:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     """Tensor name -> type in the file."""
     module: Path | None = None
+    model_class: str | None = None
+    """FILE:CLASS of the program, whose code runs there."""
     prompts: tuple[str, ...] = ()
     starts: tuple[Start, ...] = ()
     """What its values are compared with there, the best first."""
@@ -160,6 +162,7 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
         "prefix_bytes": PREFIX_BYTES,
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
+        "model_class": target.model_class,
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),
         "workdir": str(where.workdir), "allow_pickle": where.allow_pickle,
     }

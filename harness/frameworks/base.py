@@ -104,6 +104,8 @@ class FrameworkFacts:
     adapter: Mapping[str, str | None] | None = None
     """What is trained on top of it: kind, rank, alpha, target_modules as the command words them (None where it leaves
     them to the trainer) and path, where training starts from an adapter; None where the model itself is trained."""
+    model_class: str | None = None
+    """FILE:CLASS of the program that its checkpoints can be loaded into, where there is only one."""
     algorithm: str | None = None
     algorithm_kind: str = "other"
     """sft, dpo, rollout, agentic or other."""

@@ -21,6 +21,7 @@ from harness.frameworks.base import (
     Preparation,
     Written,
 )
+from harness.frameworks.classes import find_class
 from harness.frameworks.settings import Setting, Settings
 from harness.frameworks.source import UNKNOWN, Program
 from harness.record.reasons import Reason
@@ -91,6 +92,8 @@ class LightningAdapter:
             checkpoint_roots=checkpoint_roots,
             checkpoint_asked=bool(spec.checkpoint_dir or named),
             resume_from=str(resumed) if resumed else None,
+            start_weights=str(resumed) if resumed else None,
+            model_class=find_class(settings.program, "LightningModule"),
         )
 
     def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:

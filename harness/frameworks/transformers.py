@@ -271,7 +271,8 @@ def _local_model(settings: Settings, spec: RunSpec) -> str | None:
     """The directory with the weights that training starts from, where the command names a local one."""
     reference = settings.get("model_name_or_path").text
     directory = spec.workdir / reference if reference else None
-    return str(directory) if directory and any(directory.glob("*.safetensors")) else None
+    has_weights = directory and any(any(directory.glob(name)) for name in ("*.safetensors", "pytorch_model*.bin"))
+    return str(directory) if has_weights else None
 
 
 def _peak_rate(state: Mapping[str, Any]) -> dict[str, float]:

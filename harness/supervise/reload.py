@@ -57,9 +57,8 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
                                            "error": "it is gone", "step": item.step})
             continue
         for place, part in parts_of(one).items():
-            target = target_of(part, base)
-            facts = reload_checkpoint(
-                replace(target, prompts=prompts, **_start(part, place, own, start, marks)), where)
+            target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class)
+            facts = reload_checkpoint(replace(target, **_start(part, place, own, start, marks)), where)
             if isinstance(compared := facts.get("comparison"), dict):
                 facts["comparison"] = {**compared, "start": outdir.relative(out_dir, str(compared.get("start")))}
             journal.write("reload", facts={**facts, "path": str(Path(item.path) / place), "of": item.path})

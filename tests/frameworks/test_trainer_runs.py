@@ -268,7 +268,14 @@ def test_what_was_saved_is_reloaded(name: str, healthy_run: Callable[[str], Judg
     asked, run = HEALTHY[name], healthy_run(name)
     answer = run.report["evidence"]["reload"]
     assert (answer["adapter"], answer["status"], answer["missing"]) == (asked.reload, "ok", []), answer
-    assert answer["forward_ok"] is (True if asked.reload in ("transformers", "peft", "keras") else None)
+    assert answer["forward_ok"] is (True if asked.reload in ("transformers", "peft", "keras", "lightning") else None)
+
+
+def test_key_that_lightning_never_saved_is_no_go(judge_run: Judge) -> None:
+    """Its tensors load and are finite; the program's own class would begin with a random bias."""
+    run = judge_run(script("lightning_script.py", "--max_epochs 3 --lr 0.02 --drops bias"))
+    assert (run.decision, run.reasons) == ("NO-GO", {"reload-failed"}), run.output
+    assert run.report["evidence"]["reload"]["missing"] == ["layer.bias"]
 
 
 def checkpoints_of(path: Path, *options: str) -> dict[str, Any]:

@@ -67,10 +67,14 @@ def load(request, answer):
         import _load_transformers
 
         getattr(_load_transformers, f"load_{adapter}")(request, answer)
-    elif adapter in ("safetensors", "torch", "lightning", "deepspeed", "torch-distributed"):
+    elif adapter == "lightning":
+        import _load_lightning
+
+        _load_lightning.load_lightning(request, answer)
+    elif adapter in ("safetensors", "torch", "deepspeed", "torch-distributed"):
         import _load_torch
 
-        name = "torch" if adapter in ("lightning", "deepspeed") else adapter.replace("-", "_")
+        name = "torch" if adapter == "deepspeed" else adapter.replace("-", "_")
         getattr(_load_torch, f"load_{name}")(request, answer)
     elif adapter in ("keras", "keras-weights", "orbax", "flax"):
         import _load_arrays

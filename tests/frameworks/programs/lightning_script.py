@@ -13,6 +13,7 @@ def main():
     parser.add_argument("--max_epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--stop_patience", type=int, default=0, help="overfit, with an EarlyStopping of this patience")
+    parser.add_argument("--drops", default="", help="a part of names that its checkpoints lack")
     options = parser.parse_args()
     callbacks = []
     if options.stop_patience:
@@ -22,7 +23,7 @@ def main():
         accelerator="cpu", max_epochs=options.max_epochs, log_every_n_steps=4, logger=CSVLogger("lit-out"),
         enable_progress_bar=False,
     )  # fmt: skip
-    trainer.fit(Regression(lr=options.lr), datamodule=Sums(is_noise=bool(options.stop_patience)))
+    trainer.fit(Regression(lr=options.lr, drops=options.drops), datamodule=Sums(is_noise=bool(options.stop_patience)))
 
 
 if __name__ == "__main__":
