@@ -61,7 +61,7 @@ def test_wheel_works_from_elsewhere(wheel: Path, project: Project) -> None:
     done = subprocess.run(
         [python, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "harness.acceptance", "-m", "real_step",
          "--train-cmd", command],
-        cwd=work, text=True, capture_output=True, timeout=120, check=False,
+        cwd=work, text=True, capture_output=True, timeout=400, check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Decision: GO" in done.stdout
