@@ -142,7 +142,7 @@ def _one_file(seen: Observation) -> bool:
     """Whether all metrics stand in the file that holds the counter: one source, not two."""
     sources = seen.record.fact("sources", "sources", []) or []
     return all(source.get("counter") for source in sources
-               if source.get("points") and source.get("kind") != PRINTED)
+               if source.get("points") and source.get("kind") not in (PRINTED, "hf_results"))
 
 
 def _confidence(seen: Observation, decision: Decision) -> Confidence:

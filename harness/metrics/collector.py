@@ -24,6 +24,7 @@ from harness.metrics.model import EventColumns, Part, RestartMarker, SourceProbl
 from harness.metrics.naming import RunNames, phase_rule
 from harness.metrics.output import Output, PrintedProgress
 from harness.metrics.ownership import Ownership
+from harness.metrics.results import KIND, ResultsReader
 from harness.metrics.stdout_steps import Restart
 from harness.metrics.stock import LOOKS, STATE, Stock
 from harness.metrics.tensorboard import TensorBoardReader
@@ -38,7 +39,7 @@ _WALK_GAP_S = 1.0
 _WALK_COST_FACTOR = 200
 _READERS: dict[str, Callable[..., Reader]] = {
     "tensorboard": TensorBoardReader, "jsonl": JsonlReader, "csv": CsvReader, "wandb": WandbReader,
-    "mlflow": MlflowReader,
+    "mlflow": MlflowReader, KIND: ResultsReader,
 }
 _MAX_RESTARTS = 100
 """So often a file that is rewritten is read again from its start."""

@@ -46,6 +46,8 @@ def kind_of(name: str) -> str | None:
         return "tensorboard"
     if name == "trainer_state.json":
         return "trainer_state"
+    if name.endswith("_results.json"):
+        return "hf_results"
     if name.endswith(".csv"):
         return "csv"
     if name.startswith("run-") and name.endswith(".wandb"):

@@ -9,9 +9,10 @@ from harness.metrics.csv import looks_like_csv_metrics
 from harness.metrics.discovery import Candidate, Found, end_mark, read_tail
 from harness.metrics.jsonl import looks_like_metrics
 from harness.metrics.mlflow import is_database
+from harness.metrics.results import KIND, looks_like_results
 
 STATE = "trainer_state"
-LOOKS = {"jsonl": looks_like_metrics, "csv": looks_like_csv_metrics}
+LOOKS = {"jsonl": looks_like_metrics, "csv": looks_like_csv_metrics, KIND: looks_like_results}
 """Kinds whose name promises little: whether the content is metrics."""
 _EARLY_S = 0.5
 
@@ -88,4 +89,4 @@ class Stock:
     def _is_rewritten(self, item: Found) -> bool:
         """A state is written whole; so is a table of the same length: with the same seed a run writes the same."""
         before = self._files.get(item.path)
-        return item.kind == STATE or (item.kind == "csv" and before is not None and before.size == item.size)
+        return item.kind in (STATE, KIND) or (item.kind == "csv" and before is not None and before.size == item.size)

@@ -12,6 +12,7 @@ from harness.metrics.jsonl import JsonlReader
 from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader
 from harness.metrics.model import Counter, EventColumns, SourceProblem
 from harness.metrics.ownership import Holder, NamedWriter, writer_in_name
+from harness.metrics.results import ResultsReader
 from harness.metrics.stdout import StdoutReader
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.trainer_state import TrainerStateReader
@@ -22,7 +23,7 @@ CLOCK_SLACK_S = 600.0
 """An event may be this much older than the launch: clocks of two machines differ by minutes."""
 Reader = (
     TensorBoardReader | JsonlReader | CsvReader | WandbReader | MlflowReader | MlflowDatabaseReader | TrainerStateReader
-    | StdoutReader
+    | StdoutReader | ResultsReader
 )
 
 

@@ -24,7 +24,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-KIND_ORDER = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "trainer_state", "stdout")
+KIND_ORDER = ("tensorboard", "jsonl", "csv", "wandb", "mlflow", "trainer_state", "hf_results", "stdout")
 PRINTED = "stdout"
 """The last resort: of a series only where no other kind holds it, whatever the number of points."""
 
