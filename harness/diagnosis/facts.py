@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.diagnosis.again import retry_words
 from harness.diagnosis.elastic import exit_text
 from harness.errors import RecordError
 from harness.record import outdir
@@ -28,6 +29,8 @@ class RunFacts:
     framework: str | None = None
     command: str | None = None
     """As it was launched, ready for a shell."""
+    retry: tuple[str, ...] = ()
+    """Options that run the job again as the retry of this run, see `again.retry_words`."""
     exit_code: int | None = None
     """Negative for a signal."""
     stopped: str | None = None
@@ -71,7 +74,8 @@ def _facts(record: RunRecord, report: dict[str, Any]) -> RunFacts:
         run_id=record.spec.run_id,
         framework=record.fact("command", "facts", {}).get("name") if record.fact("command", "facts") else None,
         command=shlex.join(argv) if argv else record.spec.train_cmd,
-        exit_code=code, stopped=stop if stop in STOPS else None, seconds=float(ended.get("seconds") or 0.0),
+        retry=retry_words(record), exit_code=code, stopped=stop if stop in STOPS else None,
+        seconds=float(ended.get("seconds") or 0.0),
         launch_error=record.fact("launch-failed", "message"),
         reasons=(*((code, seen) for code, seen in _reasons(evidence, launched=launched)
                    if is_clean or code.endswith("-not-finite")), *(_stopped_on(record) if stop == "stop-on" else ())),

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from harness.diagnosis.again import retry_command
 from harness.diagnosis.evidence import evidence_of, first_causal
 from harness.diagnosis.facts import RunFacts, facts_of
 from harness.diagnosis.fixes import FIXES
@@ -214,9 +215,9 @@ def _filled(fix: Fix, values: dict[str, str]) -> Fix:
 
 
 def _again(facts: RunFacts, overrides: str = "") -> str:
-    if facts.command is None:
-        return UNKNOWN_COMMAND
-    return f"pytest --pyargs harness.acceptance -m real_step --train-cmd {shlex.quote(facts.command)}{overrides}"
+    if facts.retry:
+        return retry_command(facts.retry, overrides)
+    return retry_command(("--train-cmd", facts.command), overrides) if facts.command else UNKNOWN_COMMAND
 
 
 def _next_commands(fixes: Sequence[Fix], rule: Rule | None, out_dir: Path, paths: Sequence[Path]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,25 @@ def test_wrong_flag_is_a_configuration_error(project: Project) -> None:
     assert found["primary_cause"] == "config-error"
     assert "--no-such-flag" in found["first_causal"]["message"]
     assert found["next_commands"][0].startswith("pytest ")
+
+
+def test_next_command_retries_the_run_as_it_was_asked_for(project: Project) -> None:
+    """As it is printed: the same job with what the harness was told, in the same out-dir; GO with its lineage."""
+    command = project.toy("--crash-at", "8", "--crash-how", "SIGKILL")
+    failed = project.run("--train-cmd", command, "--hp", "lr=0.2", "--max-steps", "16", "--metrics-dir", "events",
+                         "--expect", "loss@16<=5", "--stop-on", "oom", "--no-fix", "--run-id", "first")
+    assert failed.returncode == 1
+    again = next(item for item in failure(project)["next_commands"] if item.startswith("pytest "))
+    done = subprocess.run([sys.executable, "-m", *shlex.split(again)], cwd=project.path, text=True, timeout=180,
+                          capture_output=True, check=False)
+    report = project.report()
+    assert (done.returncode, report["decision"]) == (0, "GO"), done.stdout
+    asked = json.loads((project.out_dir / "run-spec.json").read_text())
+    assert (asked["max_steps"], asked["hp"], asked["fix"], asked["stop_on"]) == (16, ["lr=0.2"], False, ["oom"])
+    assert [band["upper"] for band in asked["expect"]] == [5]
+    lineage = report["evidence"]["lineage"]
+    assert (lineage["first_failure"]["run_id"], lineage["tries"], lineage["pass_at_k"]) == ("first", 2, True)
+    assert Path(lineage["attempts"][0]["out_dir"]) == project.out_dir / "attempts" / "first"
 
 
 def test_run_that_stands_still_is_stalled(project: Project) -> None:

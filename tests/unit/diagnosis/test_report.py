@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,20 @@ def test_exact_command_halves_what_the_command_holds() -> None:
         " --hp max_running_prompts=32")
     assert overrides_of(fix, "train.py --batch 8") == "" == overrides_of(fix, None)
     assert RunFacts().command is None
+
+
+def test_fixes_that_run_the_job_again_are_retries_of_it(tmp_path: Path) -> None:
+    """The run's own request is restated; a refused retry names the run that it was to retry; what others started, and
+    what only a log tells of, has no lineage to join."""
+    out_dir = RunDir(exit_code=1, spec={"max_steps": 10, "probe": False, "require_gpu": True, "cap": "harness"}).write(
+        tmp_path / "run")
+    words = shlex.split(diagnose([out_dir], exit_code=-11)["next_commands"][0])
+    assert words[0] == "PYTHONFAULTHANDLER=1" and words[words.index("--retry-of") + 1] == str(out_dir)
+    assert words[words.index("--out-dir") + 1] == str(out_dir)
+    assert words[words.index("--max-steps") + 1] == "10" and words[words.index("--cap") + 1] == "harness"
+    assert {"--no-probe", "--require-gpu"} <= set(words) and words[-2:] == ["--train-cmd", "python train.py"]
+    attached = RunDir(exit_code=1, spec={"attach": "pid:1"}).write(tmp_path / "attached")
+    assert "--retry-of" not in str(diagnose([attached], exit_code=-11)["next_commands"])
 
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
