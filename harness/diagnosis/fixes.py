@@ -1,6 +1,6 @@
 """What can be done, as data. Only a `safe` fix may be applied without a person: it changes nothing that is trained.
 
-`{retry}` stands for the exact command that retries the run (--retry-of), with the fix's override where that is a number;
+`{retry}` stands for the command that retries the run (--retry-of), with the fix's override where that is a number;
 `{out}` for the directory of the diagnosis; `{log}` for the log that holds the first causal error.
 """
 

@@ -416,32 +416,68 @@ def test_smoke_that_fails_blocks_the_run(build_and_judge: BuildAndJudge) -> None
     assert remedy.index("max_running_prompts=8") < remedy.index("mini_bs=2") and "token" not in remedy
 
 
-def test_mended_reward_is_retried_to_go_with_its_lineage(workspace: Path, start: Path) -> None:
+Retried = Callable[..., JudgedRun]
+
+
+@pytest.fixture
+def retried(workspace: Path, start: Path, request: pytest.FixtureRequest) -> Retried:
+    """One GSPO job of two steps, run again and again in a place of its own: `run(name, *options, flags=, rollout=)`.
+
+    `rollout`: the flags that name its reward and its loader.
+    """
+    place = workspace / request.node.name
+
+    def run(name: str, *options: str, rollout: str, flags: str = "") -> JudgedRun:
+        areno = quoted(Path(sys.executable).parent / "areno")
+        command = (f"{areno} train --backend mlx --dataset-path data.jsonl --max-prompt-tokens 64 --max-new-tokens 12 "
+                   f"--algo gspo --ckpt {quoted(start)} --save-path {quoted(place / name / 'saved')} {flags} {rollout}")
+        return judged(["--train-cmd", command, "--out-dir", str(place / name), *options], workspace, place / name,
+                      place / name / "saved")
+
+    return run
+
+
+def test_mended_loader_is_retried_to_go_with_its_lineage(workspace: Path, tmp_path: Path, retried: Retried) -> None:
+    """Rows of another contract launch nothing; unchanged, the retry is pointless; another loader is approved. The
+    refused run is a row of the ledger and no try."""
+    loader = tmp_path / "loader.py"
+    loader.write_text((ASSETS / "loader_wrong.py").read_text())
+    rollout = rollout_flags("reward.py", 2).replace(quoted(ASSETS / "loader_rollout.py"), quoted(loader))
+    first = retried("first", rollout=rollout)
+    assert (first.decision, first.reasons, first.report["evidence"]["attempts"]) == (
+        "NO-GO", {"dataset-loader-required"}, [])
+    retry_of = ("--retry-of", str(first.save_path.parent))
+    assert retried("unchanged", *retry_of, rollout=rollout).reasons >= {"dataset-loader-required"}
+    loader.write_text((ASSETS / "loader_rollout.py").read_text())
+    assert retried("mended", *retry_of, rollout=rollout).reasons == {"retry-identity-differs"}
+    second = retried("second", *retry_of, "--approve", "files", rollout=rollout)
+    assert (second.decision, second.reasons) == ("GO", set())
+    lineage = second.report["evidence"]["lineage"]
+    assert (lineage["first_failure"]["primary_cause"], lineage["tries"], lineage["pass_at_k"]) == (
+        "data-pipeline", 1, True)
+    assert [row["launched"] for row in lineage["attempts"]] == [False, True]
+
+
+def test_mended_reward_is_retried_to_go_with_its_lineage(tmp_path: Path, retried: Retried) -> None:
     """A reward that raises: unchanged the retry is pointless; mended in place it is another file, which is approved.
 
     Fewer concurrent prompts beside it are capacity. Rollouts are sampled, so that their losses are not compared.
     """
-    place = workspace / "retry"
-    place.mkdir()
-    reward = place / "reward.py"
+    reward = tmp_path / "reward.py"
     reward.write_text((ASSETS / "reward_raising.py").read_text())
-    areno = quoted(Path(sys.executable).parent / "areno")
 
     def run(name: str, *options: str, flags: str = "") -> JudgedRun:
-        command = (f"{areno} train --backend mlx --dataset-path data.jsonl --max-prompt-tokens 64 --max-new-tokens 12 "
-                   f"--algo gspo --ckpt {quoted(start)} --save-path {quoted(place / name / 'saved')} {flags} "
-                   f"{rollout_flags(str(reward), 2)}")
-        return judged(["--train-cmd", command, "--out-dir", str(place / name), *options], workspace, place / name,
-                      place / name / "saved")
+        return retried(name, *options, flags=flags, rollout=rollout_flags(str(reward), 2))
 
-    assert run("first").decision == "NO-GO"
-    retry_of = ("--retry-of", str(place / "first"))
+    first = run("first")
+    assert first.decision == "NO-GO"
+    retry_of = ("--retry-of", str(first.save_path.parent))
     assert run("unchanged", *retry_of).reasons == {"retry-pointless"}
     reward.write_text((ASSETS / "reward.py").read_text())
     assert run("mended", *retry_of).reasons == {"retry-identity-differs"}
-    retried = run("approved", *retry_of, "--approve", "files", flags="--max-running-prompts 4")
-    assert (retried.decision, retried.reasons) == ("GO", set())
-    lineage = retried.report["evidence"]["lineage"]
+    second = run("approved", *retry_of, "--approve", "files", flags="--max-running-prompts 4")
+    assert (second.decision, second.reasons) == ("GO", set())
+    lineage = second.report["evidence"]["lineage"]
     assert (lineage["first_failure"]["primary_cause"], lineage["pass_at_1"], lineage["pass_at_k"]) == (
         "data-pipeline", False, True)
     changes = {change["key"]: change["kind"] for change in lineage["attempts"][-1]["changes"]}
