@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from harness.attach.target import parse_target
 from harness.command.overrides.model import parse_requests
 from harness.errors import ConfigError
+from harness.judge.asked import asked_of
 from harness.record.vocabulary import AnomalyType
 from harness.spec import FRAMEWORKS, INTERVAL_S, RunSpec
 
@@ -111,12 +112,12 @@ OPTIONS = (
 BUILD = ("algo", "ckpt", "dataset_path", "dataset_loader_fn", "reward_fn_path", "agent_fn", "save_path")
 """What a command is built from: together one source of a run."""
 SOURCES = ("train_cmd", "demo", "run", "attach", *BUILD)
-WITHOUT_LAUNCH = (*SOURCES, "accept_conditional")
+WITHOUT_LAUNCH = (*SOURCES, "accept_conditional", "expect", "policy")
 """What has a meaning for a run that is there; every other option is for a launch."""
 ATTACH_ONLY = ("idle_timeout", "ssh_config")
 WITHOUT_CONTROL = (
     *WITHOUT_LAUNCH, *ATTACH_ONLY, "out_dir", "run_id", "workdir", "framework", "max_steps", "metrics_dir",
-    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff", "expect", "policy",
+    "checkpoint_dir", "loss_tag", "interval", "max_interval", "no_backoff",
 )
 """What has a meaning for a run that is watched and never touched."""
 
@@ -128,6 +129,8 @@ class Request:
     spec: RunSpec | None
     run_dir: Path | None
     accept_conditional: bool
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Bands and policy for a run that is there, instead of its own."""
 
     @property
     def out_dir(self) -> Path:
@@ -234,7 +237,8 @@ def resolve(
         if not ((run_dir / outdir.RUN_SPEC).exists() or outdir.is_held(run_dir)):
             raise ConfigError(f"--run {values['run']}: holds no run of this harness (no {outdir.RUN_SPEC}); "
                               "give the --out-dir of a run, or judge logs with `python -m harness judge --log FILE`")
-        return Request(spec=None, run_dir=run_dir, accept_conditional=accept)
+        asked = asked_of(values.get("expect"), values.get("policy"), invocation_dir)
+        return Request(spec=None, run_dir=run_dir, accept_conditional=accept, asked=asked)
     if given == ["train_cmd"] and not str(values["train_cmd"]).strip():
         raise ConfigError('--train-cmd is empty: give the command that trains, such as --train-cmd "python train.py"')
     if given == ["attach"]:
@@ -297,7 +301,6 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         check_resume=bool(values.get("check_resume")),
         reward_check=not values.get("no_reward_check"),
         loss_tag=values.get("loss_tag") or None,
-        expect=_expect(values, here),
         retry_of=_retry_of(values, here),
         approve=tuple(dict.fromkeys(values.get("approve") or ())),
         stop_on=_stop_on(values),
@@ -307,7 +310,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         allow_pickle=bool(values.get("allow_pickle")),
         backoff=not values.get("no_backoff"),
         fix=not values.get("no_fix"),
-        **_policy(values, here),
+        **asked_of(values.get("expect"), values.get("policy"), here),
         **{name: value for name, value in optional.items() if value is not None},
     )
 
@@ -327,29 +330,6 @@ def _early_stop_metric(values: Mapping[str, Any]) -> str | None:
 
     resolve_mode(str(metric), values.get("early_stop_mode") or "auto")
     return str(metric)
-
-
-def _policy(values: Mapping[str, Any], here: Path) -> dict[str, Any]:
-    """What the policy file sets of a RunSpec."""
-    if values.get("policy") is None:
-        return {}
-    if not str(values["policy"]).strip():
-        raise ConfigError("--policy is empty: give a TOML file")
-    from harness.judge.gates import check_names
-    from harness.judge.policy import read_policy
-
-    policy = read_policy(_under(here, values["policy"]), check_names())
-    return {"policy_digest": policy.digest, "thresholds": policy.thresholds, "required_gates": policy.required,
-            "waivers": policy.waivers}
-
-
-def _expect(values: Mapping[str, Any], here: Path) -> tuple[Mapping[str, Any], ...]:
-    given = tuple(values.get("expect") or ())
-    if not given:
-        return ()
-    from harness.judge.bands_file import read_bands
-
-    return tuple(band.to_json() for band in read_bands(given, here))
 
 
 def _retry_of(values: Mapping[str, Any], here: Path) -> Path | None:

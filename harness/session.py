@@ -111,7 +111,7 @@ class HarnessSession:
                 out_dir = client.wait_until_written(request.out_dir, self.show)
         finally:
             self._on_terminal(self._end_live)
-        with open_record(out_dir) as record:
+        with open_record(out_dir, request.asked) as record:
             verdict, _ = judge(record)
         return JudgedRun(verdict=verdict, out_dir=out_dir, accept_conditional=request.accept_conditional)
 
@@ -181,8 +181,9 @@ class HarnessSession:
         deadline = time.monotonic() + REPORT_WAIT_S
         while outdir.is_held(out_dir) and time.monotonic() < deadline:
             time.sleep(0.1)
-        if (out_dir / outdir.REPORT).exists():
-            return build_report(out_dir)
+        asked = self._request.asked if self._request is not None else {}
+        if asked or (out_dir / outdir.REPORT).exists():
+            return build_report(out_dir, asked)
         return write_report(out_dir)
 
     def _acceptable(self) -> bool:

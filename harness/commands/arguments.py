@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 
 def count(text: str) -> int:
@@ -25,3 +27,18 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r:.80} is no duration: give seconds above 0")
     return value
+
+
+def add_asked(parser: argparse.ArgumentParser) -> None:
+    """Declare --expect and --policy."""
+    parser.add_argument("--expect", action="append", default=[], metavar="EXPR",
+                        help='a reference band such as "train/loss@100<=2.4", or a TOML file of them (repeatable)')
+    parser.add_argument("--policy", metavar="FILE",
+                        help="a TOML file of thresholds, required gates, and waivers with an end")
+
+
+def asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What they say, as fields of a RunSpec; {} without them. ConfigError for what cannot be read."""
+    from harness.judge.asked import asked_of
+
+    return asked_of(arguments.expect, arguments.policy, Path.cwd())

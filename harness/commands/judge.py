@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness.commands.arguments import count
+from harness.commands.arguments import add_asked, asked, count
 from harness.spec import FRAMEWORKS
 
 
@@ -31,6 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     judge.add_argument("--workdir", type=Path, default=Path(), metavar="DIR", help="working directory of the run")
     judge.add_argument("--out-dir", type=Path, default=Path(), metavar="DIR", help="for the evidence (default .)")
     judge.add_argument("--run-id", metavar="ID", help="identifies the run in every artifact (default: generated)")
+    add_asked(judge)
     judge.set_defaults(function=run)
 
 
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         run_id=run_id_or_new(arguments.run_id), framework=arguments.framework, hp=tuple(arguments.hp),
         max_steps=arguments.max_steps, metrics_dir=_absolute(arguments.metrics_dir), probe=False,
         checkpoint_dir=_absolute(arguments.checkpoint_dir), loss_tag=arguments.loss_tag,
-        samples=_absolute(arguments.samples),
+        samples=_absolute(arguments.samples), **asked(arguments),
     )
     report = judge_ended(spec, Said(logs=tuple(log.absolute() for log in arguments.log), pid=arguments.pid,
                                     exit_code=arguments.exit_code, launched_at=arguments.launched_at))

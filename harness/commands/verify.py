@@ -6,11 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from harness.commands.arguments import add_asked, asked
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command."""
     verify = commands.add_parser("verify", help="judge an out-dir again and say where its records disagree")
     verify.add_argument("out_dir", type=Path, metavar="OUT_DIR")
+    add_asked(verify)
     verify.set_defaults(function=run)
 
 
@@ -18,4 +21,4 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """See `harness.judge.verify.verify`."""
     from harness.judge.verify import verify
 
-    return verify(arguments.out_dir)
+    return verify(arguments.out_dir, asked(arguments))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.arguments import count, seconds
+from harness.commands.arguments import add_asked, asked, count, seconds
 from harness.spec import FRAMEWORKS
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     watch.add_argument("--loss-tag", metavar="TAG", help="the tag that is the training loss")
     watch.add_argument("--out-dir", type=Path, metavar="DIR", help="where the evidence goes (default .)")
     watch.add_argument("--run-id", metavar="ID", help="identifies the run in every artifact (default: generated)")
+    add_asked(watch)
     watch.set_defaults(function=run)
 
 
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         framework=arguments.framework, loss_tag=arguments.loss_tag, max_steps=arguments.max_steps,
         metrics_dir=_absolute(arguments.metrics_dir), checkpoint_dir=_absolute(arguments.checkpoint_dir),
         interval_s=arguments.interval, idle_timeout_s=arguments.idle_timeout,
-        ssh_config=_absolute(arguments.ssh_config),
+        ssh_config=_absolute(arguments.ssh_config), **asked(arguments),
     )
     if arguments.once and arguments.out_dir is None:
         with tempfile.TemporaryDirectory() as folder:

@@ -55,7 +55,11 @@ def check_identity(seen: Observation) -> Check:
     differences = entry.get("identity") or []
     told = "; ".join(f"{item['what']}: {item['before'][:200]} -> {item['after'][:200]}"
                      f"{' (approved)' if item['approved'] else ''}" for item in differences)
-    unlike = [item["what"] for item in differences if not item["approved"]]
+    open_ones = [item for item in differences if not item["approved"]]
+    unlike = [item["what"] for item in open_ones if item["before"] != item["after"]]
+    if not unlike and open_ones:
+        what = ", ".join(item["what"] for item in open_ones)
+        return unproven(name, Reason.RETRY_IDENTITY_UNPROVEN, expected, told, f"the same by name alone: {what}")
     if unlike:
         return failed(name, Reason.RETRY_IDENTITY_DIFFERS, expected, told, f"not approved: {', '.join(unlike)}")
     return passed(name, expected, told or "no difference")
@@ -84,6 +88,11 @@ def _agreement(name: str, compared: dict[str, Any], tags: list[dict[str, Any]]) 
     rtol, atol = compared.get("rtol") or 0.0, compared.get("atol") or 0.0
     expected = "exactly the same losses (determinism was declared)" if compared.get("deterministic") else (
         f"losses within {atol:g} + {rtol:g} x the earlier value")
+    noise, runs = compared.get("noise") or {}, compared.get("noise_runs") or 0
+    wide = {tag: value for tag, value in noise.items() if value > rtol and any(item["tag"] == tag for item in tags)}
+    if wide:
+        told = ", ".join(f"{tag} {value:.3g}" for tag, value in wide.items())
+        expected += f", or within the noise of the lineage's {runs} whole runs: {told}"
     apart = [item for item in tags if item.get("first")]
     if not apart:
         exact = all(item.get("exact") for item in tags)

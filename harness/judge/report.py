@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,10 @@ def write_report(out_dir: Path) -> dict[str, Any]:
     return report
 
 
-def build_report(out_dir: Path) -> dict[str, Any]:
-    """The report as a mapping that meets its schema."""
-    with open_record(out_dir) as record:
+def build_report(out_dir: Path, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The report as a mapping that meets its schema; judged by other bands and another policy where these are
+    `asked` (see `asked.asked_of`)."""
+    with open_record(out_dir, asked) as record:
         verdict, seen = judge(record)
         report: dict[str, Any] = strict(_report(record, verdict, seen))
     validate_artifact(report, outdir.REPORT)

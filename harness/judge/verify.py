@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,11 @@ class Disagreement:
     observed: str
 
 
-def verify(out_dir: Path) -> dict[str, Any]:
-    """{ok, out_dir, running, decision, outcome, confidence, reasons, report, disagreements, gone}.
+def verify(out_dir: Path, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """{ok, out_dir, running, decision, outcome, confidence, reasons, report, disagreements, gone, asked}.
+
+    `asked` (see `asked.asked_of`): bands and a policy that decide instead of the run's own; the evidence stays as it
+    is, and is held against what the run itself was asked. The answer's `asked` is {expectations, policy}, null without.
 
     `ok` is true for a GO without disagreement. A missing report is made ("report": "made") where that can
     be written. A run that goes on is not judged: `running` is true, decision, outcome and confidence are null.
@@ -48,7 +52,17 @@ def verify(out_dir: Path) -> dict[str, Any]:
     else:
         disagreements, state = [], _made(out_dir)
     moved, gone = _against_sources(out_dir)
-    return _document(out_dir, fresh, state, disagreements + moved, gone)
+    document = _document(out_dir, fresh, state, disagreements + moved, gone)
+    return _by_other_rules(document, build_report(out_dir, asked)) if asked else document
+
+
+def _by_other_rules(document: dict[str, Any], judged: dict[str, Any]) -> dict[str, Any]:
+    evidence = judged["evidence"]
+    return {
+        **document, "ok": judged["decision"] == "GO" and not document["disagreements"], "decision": judged["decision"],
+        "confidence": judged["confidence"], "outcome": evidence["outcome"], "reasons": evidence["reasons"],
+        "asked": {"expectations": evidence["expectations"], "policy": evidence["policy"]},
+    }
 
 
 def _make_watch(out_dir: Path) -> None:
@@ -89,6 +103,7 @@ def _document(
         "report": state,
         "disagreements": [asdict(item) for item in disagreements],
         "gone": gone,
+        "asked": None,
     }
 
 

@@ -76,6 +76,7 @@ SHAPES: Mapping[str, Any] = {
     },
     "retry-comparison": {
         "changes": [CHANGE], "deterministic": bool, "stated": bool, "rollout": bool, "rtol": NUMBER, "atol": NUMBER,
+        "noise": dict, "noise_runs": int,
         "tags": [{"tag!": TEXT, "points!": int, "first": {"step": int, "expected": NUMBER, "actual": NUMBER}}],
     },
     "inventory": {"files": int},

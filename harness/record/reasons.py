@@ -128,6 +128,7 @@ class Reason(str, Enum):
     RETRY_SETTING_CHANGED = "retry-setting-changed"
     RETRY_SETTING_UNKNOWN = "retry-setting-unknown"
     RETRY_IDENTITY_DIFFERS = "retry-identity-differs"
+    RETRY_IDENTITY_UNPROVEN = "retry-identity-unproven"
     RETRY_POINTLESS = "retry-pointless"
     RETRY_METRICS_DIVERGE = "retry-metrics-diverge"
     RETRY_METRICS_DIFFER = "retry-metrics-differ"
@@ -439,6 +440,9 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.RETRY_IDENTITY_DIFFERS: _reason(
         _B, "a retry has other code, weights, data or packages than the run before it",
         "restore them, or give --approve WHAT"),
+    Reason.RETRY_IDENTITY_UNPROVEN: _reason(
+        _U, "both runs take weights or data of the same name from elsewhere, and nothing shows that they are the same",
+        "pin the revision to a commit, name a local copy, or give --approve model or --approve dataset"),
     Reason.RETRY_POINTLESS: _reason(
         _B, "the run before ended by what is its own, and the retry changes nothing",
         "mend the cause that check-failed-run.json names; give --approve cause where it lies outside the job's files"),
@@ -447,7 +451,9 @@ REASONS: dict[Reason, ReasonSpec] = {
         "look at the first step that differs: seed, data order, code"),
     Reason.RETRY_METRICS_DIFFER: _reason(
         _U, "a retry's loss is not that of the run before it, and no tolerance was stated",
-        "fix the seed and the data order, or state retry_rtol of measured noise in --policy FILE"),
+        "fix the seed and the data order; or measure the noise: `python -m harness baseline RUN RUN --out FILE` of two "
+        "good runs tells the retry_rtol for --policy FILE, and a lineage with two whole runs (--retry-of this one, "
+        "twice) needs none"),
     Reason.EVIDENCE_INCOMPLETE: _reason(
         _U, "an artifact of the out-dir is missing or damaged", "see the finding for which"),
     Reason.COMMAND_UNKNOWN: _reason(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,10 @@ class RunRecord:
 
 
 @contextmanager
-def open_record(out_dir: Path) -> Iterator[RunRecord]:
+def open_record(out_dir: Path, asked: Mapping[str, Any] | None = None) -> Iterator[RunRecord]:
     """Read an out-dir. RecordError when there is no run in it that could be judged at all.
+
+    `asked`: fields of the request that count instead of the run's own: by what it is judged, never what was run.
 
     Entries of a shape that is none are left out and reported. What content still breaks the code that uses the record
     is a RecordError too.
@@ -62,7 +64,7 @@ def open_record(out_dir: Path) -> Iterator[RunRecord]:
     problems: list[str] = []
     if not out_dir.is_dir():
         raise RecordError(f"{out_dir}: no such directory; give the --out-dir of a run")
-    spec = _spec(out_dir)
+    spec = replace(_spec(out_dir), **(asked or {}))
     entries, damage = read_journal(out_dir / outdir.JOURNAL)
     problems += damage
     shaped = []

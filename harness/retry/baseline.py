@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from harness.errors import ConfigError, RecordError
@@ -20,9 +20,8 @@ from harness.record.files import write_text
 from harness.record.run_record import RunRecord, open_record
 from harness.retry.changes import find_changes
 from harness.retry.identity import identity_differences, identity_of
+from harness.retry.noise import half_band, measured_noise
 
-NOISE = 3.0
-"""Half a band in standard deviations of the runs; never less than their range."""
 THROUGHPUT = re.compile(r"(per_(s|sec|second)|/(s|sec)|throughput|tokens_per|samples_per)($|[/_.-])", re.I)
 MAY_DIFFER = ("seed", "data_seed", "host")
 NOT_IDENTITY = ("diff", "harness_version")
@@ -41,14 +40,16 @@ class Row:
         """(lower, upper); none from a single run."""
         if len(self.values) < 2:
             return None, None
-        half = max(NOISE * stdev(self.values), max(self.values) - min(self.values))
+        half = half_band(self.values)
         middle = fmean(self.values)
         low, high = min(middle - half, *self.values), max(middle + half, *self.values)
         return (low if self.sides[0] else None), (high if self.sides[1] else None)
 
 
 def write_baseline(runs: Sequence[Path], out: Path, expects: Sequence[str]) -> dict[str, Any]:
-    """{ok, out, runs, refused, tolerances, bands, note}; nothing is written where a run is refused.
+    """{ok, out, runs, refused, tolerances, bands, retry_rtol, note}; nothing is written where a run is refused.
+
+    `retry_rtol`: the largest relative noise of a loss at a step, for [thresholds] of a policy; null from one run.
 
     A run is refused that is not GO, whose evidence disagrees, or that is another job than the first one.
     """
@@ -57,7 +58,7 @@ def write_baseline(runs: Sequence[Path], out: Path, expects: Sequence[str]) -> d
     targets = [parse_target(text) for text in expects]
     refused = [{"run": str(run), "why": why} for run in runs if (why := _why_refused(run))]
     document: dict[str, Any] = {"ok": False, "out": str(out), "runs": [str(run) for run in runs], "refused": refused,
-                                "tolerances": len(runs) > 1, "bands": [], "note": ""}
+                                "tolerances": len(runs) > 1, "bands": [], "retry_rtol": None, "note": ""}
     if refused:
         return {**document, "note": "a baseline is made of good runs of one job only; nothing was written"}
     with ExitStack() as stack:
@@ -69,14 +70,16 @@ def write_baseline(runs: Sequence[Path], out: Path, expects: Sequence[str]) -> d
         rows = _rows(records, targets)
         if not rows:
             raise ConfigError("the runs have no loss, throughput or memory in common; name what is meant by --metric")
-        text, bands = _toml(records, rows)
+        facts = FrameworkFacts.from_json(records[0].fact("command", "facts") or {"name": "unknown", "reason": ""})
+        rtol = max(measured_noise(runs, facts)[0].values(), default=None)
+        text, bands = _toml(records, rows, rtol)
     try:
         write_text(out, text)
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
     note = "" if len(runs) > 1 else (
         "one run has no noise: the file holds values without limits, and --expect refuses it; give 2 runs or more")
-    return {**document, "ok": True, "bands": bands, "note": note}
+    return {**document, "ok": True, "bands": bands, "retry_rtol": rtol, "note": note}
 
 
 def _why_refused(run: Path) -> str:
@@ -97,7 +100,7 @@ def _another_job(first: RunRecord, other: RunRecord) -> str:
     settings = [record.fact("settings", "values") or {} for record in (first, other)]
     changed = [change.key for change in find_changes(settings[0], settings[1], facts, MAY_DIFFER) if not change.allowed]
     unlike = [item.what for item in identity_differences(identity_of(first), identity_of(other))
-              if item.what not in NOT_IDENTITY]
+              if item.differs and item.what not in NOT_IDENTITY]
     return ", ".join([*changed, *unlike])
 
 
@@ -132,11 +135,13 @@ def _usual(record: RunRecord) -> list[Target]:
     return [*found, *(Target(tag=name, function="meter") for name in METERS)]
 
 
-def _toml(records: Sequence[RunRecord], rows: Sequence[Row]) -> tuple[str, list[dict[str, Any]]]:
+def _toml(records: Sequence[RunRecord], rows: Sequence[Row], rtol: float | None) -> tuple[str, list[dict[str, Any]]]:
     import tomlkit
 
     document, bands = tomlkit.document(), []
     document.add(tomlkit.comment(f"Reference bands of {len(records)} run(s), for --expect."))
+    if rtol is not None:
+        document.add(tomlkit.comment(f"A loss's noise at a step, for a policy's [thresholds]: retry_rtol = {rtol:.3g}"))
     first = records[0]
     commit = first.fact("environment", "commit") or {}
     host = (first.fact("environment", "environment") or {}).get("host")

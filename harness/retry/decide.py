@@ -11,7 +11,7 @@ from harness.frameworks.base import FrameworkFacts
 from harness.record.reasons import Reason
 from harness.retry.changes import OBSERVABILITY, SEMANTIC, Change, find_changes
 from harness.retry.earlier import Earlier
-from harness.retry.identity import IdentityDifference, identity_differences
+from harness.retry.identity import IdentityDifference, identity_differences, is_proven
 
 SETTINGS = "settings"
 """What --approve names where the earlier run recorded no settings."""
@@ -44,15 +44,17 @@ def plan_retry(
 ) -> RetryPlan:
     """Every change and difference, and the refusals that they amount to."""
     changes = find_changes(earlier.settings or {}, settings, facts, approve) if earlier.settings is not None else ()
-    differences = identity_differences(earlier.identity, identity, approve)
+    differences = tuple(
+        item for item in identity_differences(earlier.identity, identity, approve)
+        if earlier.launched or is_proven(earlier.identity.get(item.what)))  # what was not launched used nothing
     findings = [_refused(change, facts) for change in changes if not change.allowed]
     if earlier.settings is None and SETTINGS not in approve:
         findings.append(_finding(
             Reason.RETRY_SETTING_CHANGED, "the earlier run recorded no settings, so that nobody can tell what changed",
             f"compare the commands yourself, then give --approve {SETTINGS}"))
-    findings += [_identity_refused(item) for item in differences if not item.approved]
+    findings += [_identity_refused(item) for item in differences if item.differs and not item.approved]
     touched = [change.key for change in changes if change.kind != OBSERVABILITY]
-    touched += [item.what for item in differences if item.what != "harness_version"]
+    touched += [item.what for item in differences if item.differs and item.what != "harness_version"]
     if findings or touched or not earlier.recurs or earlier.is_infrastructure:
         return RetryPlan(changes=changes, identity=differences, findings=tuple(findings))
     if CAUSE in approve:

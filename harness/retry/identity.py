@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +21,8 @@ MEANINGS = {
     "harness_version": "this harness",
 }
 """What is compared, in the order of the evidence."""
+UNPROVEN = " (no fingerprint: a name says nothing of what is behind it)"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +33,13 @@ class IdentityDifference:
     before: str
     after: str
     known: bool
-    """False where only one of the runs tells."""
+    """False where only one of the runs tells, or both only by name."""
     approved: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """False where both bear the same name and nothing shows that it means the same."""
+        return self.before != self.after
 
     def to_json(self) -> dict[str, Any]:
         """For the journal and the evidence."""
@@ -51,7 +59,7 @@ def identity_of(record: RunRecord) -> dict[str, Any]:
         "entrypoint": files.get("entrypoint"),
         "files": _named_files(files, record) if files else None,
         "model": _model(record),
-        "dataset": record.fact("dataset", "fingerprint"),
+        "dataset": _content(record.last("dataset") or {}),
         "framework": (record.fact("command", "facts") or {}).get("name"),
         "python": python.get("version") if isinstance(python, Mapping) else None,
         "packages": packages if isinstance(packages, Mapping) else None,
@@ -63,8 +71,22 @@ def identity_of(record: RunRecord) -> dict[str, Any]:
 
 def _model(record: RunRecord) -> str | None:
     """The weights, and the adapter on top of them that training goes on with."""
-    parts = (record.fact("model", "fingerprint"), (record.fact("model", "adapter") or {}).get("fingerprint"))
+    entry = record.last("model") or {}
+    parts = (_content(entry), (entry.get("adapter") or {}).get("fingerprint"))
     return " + ".join(part for part in parts if part) or None
+
+
+def is_proven(value: Any) -> bool:
+    """Whether a part of the identity is told by more than a name."""
+    return value is not None and UNPROVEN not in str(value)
+
+
+def _content(entry: Mapping[str, Any]) -> str | None:
+    """The fingerprint; a remote reference with the commit that it is pinned to; one that only bears a name says so."""
+    source, revision = entry.get("source"), entry.get("revision")
+    if entry.get("fingerprint") or not source:
+        return entry.get("fingerprint")
+    return f"{source}@{revision}" if revision and _COMMIT.fullmatch(str(revision)) else f"{source}{UNPROVEN}"
 
 
 def _named_files(files: Mapping[str, Any], record: RunRecord) -> dict[str, Any]:
@@ -77,19 +99,19 @@ def _named_files(files: Mapping[str, Any], record: RunRecord) -> dict[str, Any]:
 def identity_differences(
     before: Mapping[str, Any], after: Mapping[str, Any], approve: Iterable[str] = ()
 ) -> tuple[IdentityDifference, ...]:
-    """Each part that is not the same, named; what neither run tells is no difference."""
+    """Each part that is not the same or not proven to be, named; what neither run tells is no difference."""
     approved, found = set(approve), []
     for what in MEANINGS:
         old, new = before.get(what), after.get(what)
         if what == "files" and isinstance(old, Mapping) and isinstance(new, Mapping):
             both = [name for name in old if name in new]  # a file that only one names is another setting
             old, new = ({name: side[name] for name in both} for side in (old, new))
-        if old == new or (what == "files" and None in (old, new)):
+        if (old == new and (old is None or is_proven(old))) or (what == "files" and None in (old, new)):
             continue
         told_old, told_new = (_packages(old, new) if what in ("packages", "files")
                               else (_told(old), _told(new)))
         found.append(IdentityDifference(what=what, before=told_old, after=told_new, approved=what in approved,
-                                        known=old is not None and new is not None))
+                                        known=is_proven(old) and is_proven(new)))
     return tuple(found)
 
 

@@ -17,19 +17,19 @@ from harness.metrics.compare import compare_series
 from harness.record.run_record import open_record
 from harness.record.store import MetricStore
 from harness.retry.changes import SEMANTIC, UNKNOWN, find_changes, last_part
+from harness.retry.noise import measured_noise, whole_runs
+from harness.retry.series import Series, losses, series_of
 
 ROLLOUTS = ("rollout", "agentic")
 DETERMINISTIC = ("full_determinism", "deterministic", "use_deterministic_algorithms")
 """Settings that declare two runs to be the same bit for bit."""
 TOLERANCES = ("retry_rtol", "retry_atol")
-MAX_TAGS = 20
-MAX_POINTS = 200_000
-"""Steps of a series that are compared."""
-Series = dict[int, float]
 
 
 def compare_with_earlier(out_dir: Path, earlier: Path) -> dict[str, Any]:
     """The journal's entry `retry-comparison`: effective settings that differ, and every overlapping loss.
+
+    Where no tolerance was stated, the noise of the lineage's whole runs counts, once there are two of them.
 
     What follows from a change that was approved (`optimizer_lr` from `--lr`) is approved with it, and recorded.
     """
@@ -52,12 +52,14 @@ def compare_with_earlier(out_dir: Path, earlier: Path) -> dict[str, Any]:
             if change.before is not None and change.after is not None and last_part(change.key) not in told]
         declared = declares_determinism(given)
         limits = dict(after.spec.thresholds)
+        stated = declared or any(name in limits for name in TOLERANCES)
         rtol, atol = (0.0 if declared else limits.get(name, THRESHOLDS[name][0]) for name in TOLERANCES)
+        noise, runs = ({}, 0) if stated else measured_noise(whole_runs(after.fact("retry", "attempts") or []), facts)
         tags = []
         if before.store is not None and after.store is not None:
-            tags = _tags(before.store, after.store, facts, rtol=rtol, atol=atol)
+            tags = _tags(before.store, after.store, facts, rtol=rtol, atol=atol, noise=noise)
     return {"changes": [change.to_json() for change in changes], "deterministic": declared, "rtol": rtol, "atol": atol,
-            "stated": declared or any(name in limits for name in TOLERANCES),
+            "stated": stated, "noise": noise, "noise_runs": runs,
             "rollout": facts.algorithm_kind in ROLLOUTS, "tags": tags}
 
 
@@ -71,31 +73,15 @@ def _neutral(text: str, out_dir: Path, run_id: str) -> str:
     return text.replace(str(out_dir), "{out_dir}").replace(run_id, "{run_id}")
 
 
-def series_of(store: MetricStore, tag: str, run: str) -> Series:
-    """{step: value} of a series, the first MAX_POINTS of it."""
-    found: Series = {}
-    for point in store.iter_series(tag, run=run):
-        found[point.step] = point.value
-        if len(found) >= MAX_POINTS:
-            break
-    return found
-
-
-def losses(store: MetricStore, facts: FrameworkFacts) -> dict[str, str]:
-    """{tag: run directory} of the fresh loss series; of a tag in several directories the longest."""
-    found = {}
-    for one in sorted(store.tags(), key=lambda tag: tag.fresh_points):
-        if one.fresh_points and any(re.search(p, one.tag, re.IGNORECASE) for p in facts.loss_tags):
-            found[one.tag] = one.run
-    return dict(sorted(found.items())[:MAX_TAGS])
-
-
 def _tags(
-    before: MetricStore, after: MetricStore, facts: FrameworkFacts, *, rtol: float, atol: float
+    before: MetricStore, after: MetricStore, facts: FrameworkFacts, *, rtol: float, atol: float,
+    noise: Mapping[str, float],
 ) -> list[dict[str, Any]]:
+    """Measured noise widens the tolerance that nobody stated, and never narrows it."""
     old, new = losses(before, facts), losses(after, facts)
     return [
-        {"tag": tag, **overlap(series_of(before, tag, old[tag]), series_of(after, tag, new[tag]), rtol=rtol, atol=atol)}
+        {"tag": tag, **overlap(series_of(before, tag, old[tag]), series_of(after, tag, new[tag]),
+                               rtol=max(rtol, noise.get(tag, 0.0)), atol=atol)}
         for tag in old if tag in new]
 
 

@@ -35,6 +35,7 @@ from harness.retry.earlier import Earlier
 from harness.spec import RunSpec
 from harness.supervise.assets import with_assets
 from harness.supervise.dataset import announced, look_at_dataset
+from harness.supervise.references import named_reference
 from harness.supervise.retry import model_facts, retry_findings
 from harness.supervise.understand import Understanding, masked_override, understand
 
@@ -117,7 +118,8 @@ def preflight(
     told = partial(_journal_command, journal, spec, redactor, command=command, facts=facts, overrides=overrides,
                    changes=changes, sizes=understood.capacity)
     told(findings=findings)
-    journal.write("settings", **command_settings(command, spec, redactor))
+    settings = command_settings(command, spec, redactor)
+    journal.write("settings", **settings)
     interpreter = interpreter_path(command, spec.workdir, child)
     environment = record_environment(
         workdir=spec.workdir, reports=understood.preparation.trainer_reports, environ=child,
@@ -131,11 +133,16 @@ def preflight(
         facts_of_data, about_data = look_at_dataset(
             command, understood.dataset, spec, {**environ, **dict(command.env_assignments)}, redactor,
             must_end, had.dataset_commit)
+        if not facts_of_data["needed"]:
+            facts_of_data |= named_reference("dataset", settings, command.directory or spec.workdir) or {}
         journal.write("dataset", **facts_of_data)
         findings += about_data
         for line in announced(facts_of_data):
             say(line)
-    journal.write("model", **model_facts(facts, redactor, had.start or had.base))
+    weights = model_facts(facts, redactor, had.start or had.base)
+    if weights["source"] is None:
+        weights |= named_reference("model", settings, command.directory or spec.workdir) or {}
+    journal.write("model", **weights)
     if earlier is not None and (about_retry := retry_findings(earlier, spec, facts, journal)):
         findings += about_retry
         told(findings=findings)

@@ -101,7 +101,7 @@ def test_cached_assets_train_without_a_hub(hub: Hub, place: Path) -> None:
 
 def test_hub_that_was_out_of_reach_is_retried_to_go_with_its_lineage(hub: Hub, place: Path) -> None:
     """Nothing was launched, and nothing of the job was wrong: with the hub there, the same command is GO."""
-    flags = "--ckpt acme/tiny --dataset-path acme/sums"
+    flags = "--ckpt acme/tiny --dataset-path root/datasets/acme/sums/train.jsonl"
     first = judged("unreachable", place, nobody(), flags, cache="empty")
     assert (first["decision"], first["evidence"]["outcome"], first["evidence"]["attempts"]) == (
         "NO-GO", "infrastructure", [])

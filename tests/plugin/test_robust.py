@@ -67,12 +67,16 @@ def test_second_session_is_refused_at_once(project: Project) -> None:
 
 
 def test_run_that_is_there_shows_no_old_progress(project: Project) -> None:
-    """--run prints the summary and no line of a launch that is over."""
+    """--run prints the summary and no line of a launch that is over; --expect and --policy are held against it."""
     project.run("--train-cmd", project.toy())
     done = project.run("--run", "reports/train-run")
     assert done.returncode == 0, done.stdout
     assert "Training Complete" in done.stdout
     assert "Launching training" not in done.stdout
+    before = (project.out_dir / "train-model.json").read_bytes()
+    missed = project.run("--run", "reports/train-run", "--expect", "loss@20<=0")
+    assert missed.returncode == 1 and "expect-out-of-band" in missed.stdout, missed.stdout
+    assert (project.out_dir / "train-model.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("flags", [("--require-gpu",), ("--max-steps", "3"), ("--out-dir", "x"), ("--hp", "lr=1")])

@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--crash-at", type=int, default=0, help="end before this step, as --crash-how says")
     parser.add_argument("--crash-how", default="exit", choices=CRASHES)
     parser.add_argument("--crash-with", default="", help="what is printed then")
+    parser.add_argument("--drift", type=float, default=0.0, help="every second launch logs a loss so much larger")
     parser.add_argument("--crashes", type=int, default=1, help="so many launches do so")
     arguments = parser.parse_args()
     if arguments.launches:
@@ -86,6 +87,9 @@ def main() -> None:
         if os.fork() == 0:
             time.sleep(600)
         os._exit(0)
+    scale = 1.0
+    if arguments.drift and len(arguments.launches.read_text().split()) % 2 == 0:
+        scale += arguments.drift
     arguments.log_dir.mkdir(parents=True, exist_ok=True)
     weights, rate, draw = [0.0, 0.0], arguments.lr, random.Random(0)
     if arguments.save_dir:
@@ -104,10 +108,10 @@ def main() -> None:
             gradient = [2 * error * x, 2 * error]
             weights = [w - rate * g for w, g in zip(weights, gradient, strict=True)]
             norm = (gradient[0] * gradient[0] + gradient[1] * gradient[1]) ** 0.5
-            row = {"step": step, "loss": error * error, "lr": rate, "grad_norm": norm, "time": time.time()}
+            row = {"step": step, "loss": scale * error * error, "lr": rate, "grad_norm": norm, "time": time.time()}
             log.write(json.dumps(row) + "\n")
             log.flush()
-            print(f"step={step} loss={error * error:.4f}", flush=True)
+            print(f"step={step} loss={scale * error * error:.4f}", flush=True)
             if arguments.hurry_after is None or not arguments.hurry_after.exists():
                 time.sleep(arguments.sleep)
     if arguments.save_dir:

@@ -240,6 +240,21 @@ def test_pointless_retry_is_refused(failed: Path, reason: str, outcome: str, ref
     assert not changed.findings
 
 
+def test_noise_of_the_lineage_is_the_tolerance_that_nobody_stated(tmp_path: Path) -> None:
+    """A job without a seed, whose losses lie 10 percent apart: unproven until two runs of it came to their end."""
+    flags = ("--drift", "0.1")
+    run(tmp_path, *flags)
+    for before, out in (("first", "second"), ("second", "third")):
+        report = run(tmp_path, *flags, out=out, retry_of=tmp_path / before)
+        assert (report["decision"], codes(report)) == ("CONDITIONAL", {"retry-metrics-differ"})
+    assert "harness baseline" in report["evidence"]["reasons"][0]["remedy"]
+    report = run(tmp_path, *flags, out="fourth", retry_of=tmp_path / "third")
+    assert (report["decision"], codes(report)) == ("GO", set())
+    gate = next(gate for gate in report["evidence"]["gates"] if gate["name"] == "retry")
+    compared = next(check for check in gate["checks"] if check["name"] == "metrics")
+    assert "noise of the lineage's 2 whole runs: loss 0.202" in compared["expected"]
+
+
 def test_expired_waiver_launches_nothing(failed: Path) -> None:
     """The policy is stale, and says so before anything is trained."""
     launches = (failed / "launches").read_text()

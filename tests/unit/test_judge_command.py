@@ -281,3 +281,20 @@ def test_named_samples_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[st
     judge(capsys, tmp_path / "out", "--log", tmp_path / "a.log", "--samples", tmp_path / "samples.jsonl")
     entry = next(e for e in read_journal(tmp_path / "out" / "journal.jsonl")[0] if e["event"] == "samples")
     assert (entry["rows"], entry["last"]["step"]) == (2, 2)
+
+
+@pytest.mark.parametrize(("limit", "missed"), [("<=2", False), ("<=0.001", True)])
+def test_judged_logs_are_held_against_bands_and_a_policy(
+    limit: str, missed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--expect and --policy count for what others ran, too; both stand in the request that is kept."""
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {step}/20 loss {2 / step:.4f}\n" for step in range(1, 21)))
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[thresholds]\nretry_rtol = 0.01\n")
+    answer = judge(capsys, tmp_path / "out", "--log", log, "--exit-code", "0", "--expect", f"loss@20{limit}",
+                   "--policy", policy)
+    assert ("expect-out-of-band" in codes(answer)) is missed
+    assert answer["decision"] == ("NO-GO" if missed else "CONDITIONAL")
+    asked = json.loads((tmp_path / "out" / "run-spec.json").read_text())
+    assert asked["thresholds"] == [["retry_rtol", 0.01]] and len(asked["policy_digest"]) == 64

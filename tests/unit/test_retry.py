@@ -24,10 +24,13 @@ from harness.judge.report import build_report, write_report
 from harness.record.redaction import Redactor
 from harness.record.run_record import open_record
 from harness.retry.changes import find_changes, kind_of
+from harness.retry.decide import plan_retry
 from harness.retry.earlier import read_earlier
-from harness.retry.identity import identity_differences, identity_of
+from harness.retry.identity import UNPROVEN, identity_differences, identity_of
+from harness.retry.noise import noise_of, whole_runs
 from harness.retry.overlap import compare_with_earlier, declares_determinism, overlap
 from harness.spec import RunSpec
+from harness.supervise.references import named_reference
 from tests.unit.run_dirs import RunDir
 from tests.unit.test_verify import journaled
 
@@ -176,6 +179,43 @@ def test_files_that_the_command_names_are_part_of_the_identity(tmp_path: Path) -
     assert set(found[0]["files"]) == {"reward_fn_path", "dataset_loader_fn"}
 
 
+@pytest.mark.parametrize(("flags", "unproven", "model"), [
+    ("--model_name_or_path some-org/model", True, "some-org/model"),
+    (f"--model_name_or_path some-org/model --model_revision {'0a' * 20}", False, f"some-org/model@{'0a' * 20}"),
+    ("--model resnet50", False, None), ("--model some-org/model", True, "some-org/model"), ("--lr 1", False, None),
+    ("--model_name_or_path weights", False, "sha256:"), ("--model_name_or_path gone", True, "gone"),
+])
+def test_weights_that_bear_a_name_alone_are_not_proven_to_be_the_same(
+    flags: str, unproven: bool, model: str | None, tmp_path: Path
+) -> None:
+    """A repository without a commit may have moved; a local directory has its fingerprint; an architecture is none."""
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "pytorch_model.bin").write_bytes(b"weights")
+    place = RunDir().write(tmp_path / "a")
+    told = command_settings(parse_command(f"python train.py {flags}", tmp_path), spec_of(tmp_path, "x"),
+                            Redactor.from_run((), {}))
+    journaled(place, "model", **(named_reference("model", told, tmp_path) or {"source": None}))
+    with open_record(place) as record:
+        identity = identity_of(record)
+    assert (identity["model"] or "").startswith(model or "") and (identity["model"] is None) == (model is None)
+    found = identity_differences(identity, identity)
+    assert [(item.what, item.differs, item.known) for item in found] == [("model", False, False)] * unproven
+    assert all(item.approved for item in identity_differences(identity, identity, ("model",)))
+    earlier = replace(read_earlier(RunDir(exit_code=1).write(tmp_path / "b")), settings={}, identity=identity)
+    assert not plan_retry(earlier, {}, identity, FrameworkFacts(name="torch", reason=""), ()).findings
+
+
+def test_run_that_launched_nothing_has_used_nothing(tmp_path: Path) -> None:
+    """Its hub was out of reach, so that it cannot tell of weights; the retry's are no difference."""
+    earlier = replace(read_earlier(RunDir(exit_code=1).write(tmp_path)), settings={}, launched=False)
+    facts = FrameworkFacts(name="torch", reason="")
+    assert not plan_retry(earlier, {}, {**earlier.identity, "model": "sha256:1"}, facts, ()).identity
+    named = replace(earlier, identity={**earlier.identity, "model": f"a/b{UNPROVEN}"})
+    assert not plan_retry(named, {}, {**earlier.identity, "model": "sha256:1"}, facts, ()).identity
+    found = plan_retry(replace(earlier, launched=True), {}, {**earlier.identity, "model": "sha256:1"}, facts, ())
+    assert [item.what for item in found.identity] == ["model"]
+
+
 LINE = {step: 3.0 / step for step in range(1, 11)}
 
 
@@ -204,6 +244,28 @@ def test_coarser_logging_is_no_divergence() -> None:
     """Logging every 2 steps is observability: the steps of both are compared."""
     found = overlap(LINE, {step: LINE[step] for step in range(2, 11, 2)}, rtol=0.0, atol=0.0)
     assert (found["points"], found["first"]) == (5, None)
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 9), st.floats(allow_nan=True), max_size=8), max_size=4))
+def test_noise_of_any_runs(runs: list[dict[int, float]]) -> None:
+    """None from one run or without a step in common; else finite, and 0 for runs that are equal."""
+    found = noise_of(runs)
+    assert found is None or (len(runs) > 1 and found >= 0 and math.isfinite(found))
+    equal = noise_of([LINE, LINE, LINE])
+    assert equal == pytest.approx(0.0, abs=1e-12) and noise_of([LINE]) is None
+
+
+def test_whole_runs_of_a_lineage_are_of_one_job() -> None:
+    """What failed, was refused or was another job before an approved change measures no noise."""
+    row = {"launched": True, "decision": "GO", "terminal_state": "SUCCEEDED", "reasons": [], "changes": []}
+    rows = [
+        {**row, "out_dir": "another-rate"}, {**row, "out_dir": "first", "changes": [{"kind": "semantic"}]},
+        {**row, "out_dir": "failed", "decision": "NO-GO", "terminal_state": "FAILED"},
+        {**row, "out_dir": "refused", "launched": False},
+        {**row, "out_dir": "noisy", "decision": "CONDITIONAL", "reasons": ["retry-metrics-differ"]},
+        {**row, "out_dir": "more", "decision": "CONDITIONAL", "reasons": ["retry-metrics-differ", "lr-zero-warmup"]},
+        {**row, "out_dir": "less-memory", "changes": [{"kind": "capacity"}]}]
+    assert [str(place) for place in whole_runs(rows)] == ["first", "noisy", "less-memory"]
 
 
 def test_determinism_counts_where_both_declare_it() -> None:
@@ -269,6 +331,8 @@ UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
     "used unknown": ({}, {"changes": [CHANGED]}, "settings", "retry-setting-unknown"),
     "identity": ({"identity": [{"what": "commit", "before": "a", "after": "b", "known": True, "approved": False}]}, {},
                  "identity", "retry-identity-differs"),
+    "same name": ({"identity": [{"what": "model", "before": "a/b (no fingerprint)", "after": "a/b (no fingerprint)",
+                                 "known": False, "approved": False}]}, {}, "identity", "retry-identity-unproven"),
     "stated": ({}, {"stated": True, "tags": [{"tag": "loss", **DIFFERENT}]}, "metrics", "retry-metrics-diverge"),
     "not stated": ({}, {"tags": [{"tag": "loss", **DIFFERENT}]}, "metrics", "retry-metrics-differ"),
     "nan": ({}, {"tags": [{"tag": "loss", **overlap(LINE, {**LINE, 3: math.nan}, rtol=1, atol=1)}]}, "metrics",
@@ -297,8 +361,6 @@ def test_gate_is_not_needed_without_a_retry(tmp_path: Path) -> None:
 
 def test_retry_of_a_run_without_recorded_settings_needs_a_word(tmp_path: Path) -> None:
     """Nobody can tell what changed: --approve settings."""
-    from harness.retry.decide import plan_retry
-
     earlier = read_earlier(RunDir(exit_code=1).write(tmp_path))
     facts = FrameworkFacts(name="torch", reason="", capacity_first=("a smaller --mini-bs",))
     assert [f.code for f in plan_retry(earlier, {}, earlier.identity, facts, ()).findings] == ["retry-setting-changed"]

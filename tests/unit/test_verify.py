@@ -101,3 +101,37 @@ def test_command_line_errors_have_their_exit_codes(
     except SystemExit as stopped:
         found = int(stopped.code or 0)
     assert found == code
+
+
+BANDS = ("train/loss@10<=0.5", "train/loss@10<=0.1")
+"""Of the healthy run's last loss, 0.3: one that holds, and one that it misses."""
+
+
+def test_other_bands_decide_and_leave_the_evidence_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`verify --expect`: judged by what is asked now; the report stays, and is no disagreement."""
+    place = RunDir().write(tmp_path / "run")
+    write_report(place)
+    before = (place / "train-model.json").read_bytes()
+    assert verify(place)["asked"] is None
+    for expect, code, codes in ((BANDS[0], 0, []), (BANDS[1], 1, ["expect-out-of-band"])):
+        assert main(["verify", str(place), "--expect", expect]) == code
+        answer = json.loads(capsys.readouterr().out)
+        assert [reason["code"] for reason in answer["reasons"]] == codes
+        assert answer["disagreements"] == [] and answer["asked"]["expectations"][0]["observed"] == 0.3
+    assert (place / "train-model.json").read_bytes() == before
+    assert main(["verify", str(place), "--expect", "train/loss@"]) == 2
+
+
+def test_policy_decides_a_run_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`verify --policy`: a gate that the run had no need of is required now; a waiver lets a reason pass."""
+    place = RunDir(lr=(0.0,) * 10, exit_code=1).write(tmp_path / "run")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('require = ["save_reload"]\n[[waiver]]\ncode = "exit-code"\nreason = "a known bug"\n'
+                      "until = 2999-01-01\n")
+    assert main(["verify", str(place), "--policy", str(policy)]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert "required-gate-missed" in {reason["code"] for reason in answer["reasons"]}
+    assert len(answer["asked"]["policy"]["digest"]) == 64
+    assert answer["asked"]["policy"]["waivers"][0]["applied"] == ["real_step.exit"]
+    policy.write_text("unknown = 1\n")
+    assert main(["verify", str(place), "--policy", str(policy)]) == 2
