@@ -62,12 +62,12 @@ def test_deleted_event_directory_is_told(project: Project) -> None:
 
 
 def is_read(project: Project) -> bool:
-    """Whether the supervisor has stored points of the run."""
+    """Whether the supervisor has stored points of the metric file."""
     database = project.out_dir / "metrics.db"
     with contextlib.suppress(sqlite3.Error):
         connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
         with contextlib.closing(connection):
-            return bool(connection.execute("SELECT count(*) FROM point").fetchone()[0])
+            return bool(connection.execute("SELECT count(*) FROM event WHERE kind = 'jsonl'").fetchone()[0])
     return False
 
 
