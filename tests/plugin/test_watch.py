@@ -39,7 +39,7 @@ def on_a_terminal(project: Project, *flags: str) -> str:
     reader = threading.Thread(target=read)
     reader.start()
     assert process.wait(400) == 0
-    reader.join(30)
+    reader.join(300)
     os.close(ours)
     return b"".join(written).decode()
 

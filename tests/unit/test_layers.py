@@ -1,14 +1,16 @@
-"""The import rule of ARCHITECTURE.md, over the syntax trees of the whole package."""
+"""The import rule of ARCHITECTURE.md, over the syntax trees of the whole package, and that no test is in a hurry."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness"
@@ -112,3 +114,26 @@ def test_architecture_page_names_every_room() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 60
     assert not {room for room in rooms() if room not in text and room != "__main__"}
+
+
+LEAST_LIMIT_S = 60.0
+SHORT_ON_PURPOSE = {("services/test_ssh.py", 1.0), ("services/test_ssh.py", 5.0), ("unit/test_trackers.py", 0.0)}
+"""One try of many to connect, a while in which nothing is to happen, and sqlite3 told not to wait."""
+LIMIT = re.compile(r"(?:\btimeout(?:: float)? ?= ?|\.wait\(|\.join\(|monotonic\(\) \+ |monotonic\(\) - \w+ < )"
+                   r"(\d+(?:\.\d+)?)")
+
+
+def test_no_limit_of_a_test_is_short() -> None:
+    """Of a subprocess, a wait or an elapsed time: where ten processes share two cores a start takes half a minute."""
+    found = {(path.relative_to(ROOT / "tests").as_posix(), float(limit))
+             for path in (ROOT / "tests").rglob("*.py") for limit in LIMIT.findall(path.read_text(encoding="utf-8"))}
+    assert {(name, limit) for name, limit in found if limit < LEAST_LIMIT_S} - SHORT_ON_PURPOSE == set()
+
+
+def test_hypothesis_is_in_no_hurry() -> None:
+    """Neither a deadline of an example nor a health check of speed, whatever a test's own settings leave out."""
+    assert settings.default is not None and settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
+    own = re.compile(r"suppress_health_check=\[([^\]]*)\]")
+    for path in (ROOT / "tests" / "unit").rglob("test_*.py"):
+        assert all("too_slow" in text for text in own.findall(path.read_text(encoding="utf-8"))), path

@@ -69,7 +69,7 @@ def run(root: Path, mode: str, *args: object) -> Run:
     """Run a mode to its end under the probe."""
     (root / "probe").mkdir()
     env = {**os.environ, "PYTHONPATH": str(site_dir()), ENV_DIR: str(root / "probe")}
-    done = subprocess.run(command(root, mode, *args), env=env, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command(root, mode, *args), env=env, capture_output=True, text=True, timeout=400)
     return Run(root=root, exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
