@@ -59,6 +59,11 @@ UPDATE_LINES = (
     r"\bstage=(?:epoch_end|max_steps_reached)\b",
 )
 """Of the policy; the critic's lines name no step."""
+CUT_LINES = (
+    r"agentic rollout stopped at proxy context limit trajectories=(\d{1,9}) without_prior_turn=(\d{1,9})",
+    r"agentic train batch built samples=(\d{1,9})\b",
+)
+"""No event file tells of the turns that the context limit took from a trajectory whose first turns are kept."""
 ADVANTAGE_FLOOR = 1e-3
 """advantages_std of equal rewards is 0 or rounding (4.8e-7 seen); one varying group of 8 in a million gives 2.8e-3."""
 
@@ -108,6 +113,7 @@ class ArenoAdapter:
             counts_updates_by="metric-rows",
             executed_tags=(r"^train/",),
             update_lines=UPDATE_LINES,
+            cut_lines=CUT_LINES if agentic else (),
             loss_tags=tuple(f"^train/{loss}$" for loss in algorithm.losses),
             lr_tags=(r"^train/lr$",),
             grad_norm_tags=(r"^train/grad_norm$",),

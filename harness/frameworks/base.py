@@ -41,6 +41,9 @@ class FrameworkFacts:
     update_lines: tuple[str, ...] = ()
     """Patterns of what is printed of an executed and of a skipped update, the step in group 1, and of what a loop that
     prints those prints beside them; () where nothing is known of it."""
+    cut_lines: tuple[str, ...] = ()
+    """Patterns of what is printed of trajectories that the context limit cut (group 1, of which group 2 had no turn
+    yet), and of a rollout that is trained on, the trajectories in group 3; () where nothing is known of it."""
     loss_tags: tuple[str, ...] = LOSS_TAG_PATTERNS
     lr_tags: tuple[str, ...] = LR_TAG_PATTERNS
     grad_norm_tags: tuple[str, ...] = GRAD_NORM_TAG_PATTERNS

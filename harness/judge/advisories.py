@@ -17,7 +17,7 @@ def advisories(seen: Observation) -> list[dict[str, Any]]:
     """Findings of severity low or medium, without their ids."""
     if seen.facts is None or seen.record.store is None:
         return []
-    found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen)]
+    found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen), _cut(seen)]
     return [item for item in found if item is not None]
 
 
@@ -81,6 +81,16 @@ def _skipped(seen: Observation) -> dict[str, Any] | None:
         return None
     return _finding("rows were left out as too long", f"{skipped:g} rows so far", severity="low",
                     fix="raise the token limit of prompts, or see that what is left is what you mean to train on")
+
+
+def _cut(seen: Observation) -> dict[str, Any] | None:
+    """Trajectories that the context limit ended, where some played to their end."""
+    cuts = seen.record.fact("log-end", "cuts") or {}
+    if not cuts.get("cut") or cuts["all_cut"] == cuts["rollouts"]:
+        return None
+    return _finding("trajectories were cut at the context limit",
+                    f"{cuts['cut']} of {cuts['kept']} that were trained on lack their later turns, as the output says",
+                    "give the agent a longer context or shorter turns")
 
 
 def _finding(title: str, description: str, fix: str, *, severity: str = "medium") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.judge.model import Check, failed, not_applicable, passed
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.record.reasons import Reason
 from harness.record.store import TagSummary
@@ -47,4 +47,9 @@ def check_rollouts_kept(seen: Observation) -> Check:
     observed = f"{most:g} sequences at most in a step, {left_out:g} rows left out as too long"
     if most <= 0:
         return failed(name, Reason.TRAJECTORIES_ALL_FILTERED, expected, observed, "no step kept a sequence")
+    cuts = seen.record.fact("log-end", "cuts") or {}
+    if cuts.get("rollouts") and cuts["all_cut"] == cuts["rollouts"]:
+        return unproven(name, Reason.TRAJECTORIES_ALL_CUT, expected, observed,
+                        f"the trainer says of all {cuts['rollouts']} rollouts that the context limit ended every one "
+                        "of their trajectories before the agent did")
     return passed(name, expected, observed)

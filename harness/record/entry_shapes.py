@@ -96,6 +96,7 @@ SHAPES: Mapping[str, Any] = {
         "ending": {"kind!": TEXT, "line!": TEXT},
         "batch_sizes": [int], "printed": {"step": int, "total": int, "steps_per_second": NUMBER},
         "restarts": [{"after_step": int, "first_step": int, "resumed_from": int, "cause": TEXT}],
+        "cuts": {"rollouts!": int, "all_cut!": int, "cut!": int, "kept!": int},
         "updates": {"executed!": int, "last_step": int, "skipped!": int, "skipped_steps": [int]},
     },
     "source-notice": {"kind!": TEXT, "message!": TEXT},

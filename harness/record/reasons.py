@@ -69,6 +69,7 @@ class Reason(str, Enum):
     NO_LEARNING_SIGNAL = "no-learning-signal"
     NO_RESPONSE_TOKENS = "no-response-tokens"
     TRAJECTORIES_ALL_FILTERED = "trajectories-all-filtered"
+    TRAJECTORIES_ALL_CUT = "trajectories-all-cut"
     EFFECT_UNPROVEN = "effect-unproven"
     WEIGHTS_UNCHANGED = "weights-unchanged"
     WEIGHTS_NOT_COMPARED = "weights-not-compared"
@@ -274,6 +275,11 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.TRAJECTORIES_ALL_FILTERED: _reason(
         _B, "every rollout was left out: over the context limit, or invalid",
         "give the agent a longer context or shorter turns, or mend what makes its trajectories invalid"),
+    Reason.TRAJECTORIES_ALL_CUT: _reason(
+        _U, "the context limit cut every trajectory of every update, so that the agent's later turns were never "
+            "trained on",
+        "give the agent a longer context or shorter turns; where it is meant to play until the context is full, "
+        "--accept-conditional or a waiver"),
     Reason.EFFECT_UNPROVEN: _reason(
         _U, "updates were executed, and neither gradient, learning rate nor weights show an effect",
         "log grad_norm and lr, leave the probe on, or name a --checkpoint-dir"),

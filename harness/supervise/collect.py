@@ -38,7 +38,7 @@ from harness.supervise.preflight import Plan
 from harness.supervise.samples import sample_facts
 from harness.supervise.stop_trace import printed_stop
 from harness.supervise.told_restarts import told_restarts
-from harness.supervise.told_updates import told_updates
+from harness.supervise.told_updates import told_cuts, told_updates
 from harness.watch.ending import Ending, ending_of
 from harness.watch.progress import Snapshot, fits, pick_rate, pick_values
 from harness.watch.usage import Peaks, UsageMeter
@@ -293,6 +293,8 @@ class Collection:
         printed = self.metrics.printed
         told["printed"] = {"step": printed.step, "total": printed.total, "steps_per_second": printed.steps_per_s}
         told["batch_sizes"] = list(announced_batch_sizes(self.log.path))
+        if self.plan.facts.cut_lines:
+            told["cuts"] = told_cuts(self.outputs or [self.log.path], self.plan.facts.cut_lines)
         self.journal.write("log-end", exception=self.plan.redactor.text(exception or "") or None, is_last=is_last,
                            bytes=self.log.received, lost_bytes=self.log.lost, **told)
 

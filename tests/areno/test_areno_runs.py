@@ -481,3 +481,10 @@ def test_mended_reward_is_retried_to_go_with_its_lineage(tmp_path: Path, retried
         "data-pipeline", False, True)
     changes = {change["key"]: change["kind"] for change in lineage["attempts"][-1]["changes"]}
     assert changes == {"max_running_prompts": "capacity", "resolved_max_running_prompts": "capacity"}
+
+
+def test_context_that_cuts_every_second_turn_is_not_go(build_and_judge: BuildAndJudge, start: Path) -> None:
+    """The first turns are trained on and every file looks as ever; the output tells that no agent played to its end."""
+    run = build_and_judge("second-turns", "gspo", "max_context_len=28", ckpt=start, **AGENT)
+    assert run.trainer_exit_code == 0 and run.updates[0] == 3
+    assert run.decision != "GO" and "trajectories-all-cut" in run.reasons, run.reasons

@@ -35,6 +35,8 @@ class RunDir:
     """Metric steps; empty for consecutive ones from first_step."""
     exception: str | None = None
     exception_is_last: bool = False
+    cuts: dict[str, int] | None = None
+    """What the log tells of trajectories that the context cut."""
     argv: tuple[str, ...] = ("python", "train.py")
     exit_code: int | None = 0
     signal: str | None = None
@@ -94,7 +96,7 @@ class RunDir:
                 if self.effective:
                     journal.write("effective-values", values=self.effective)
                 journal.write("log-end", exception=self.exception, is_last=self.exception_is_last, bytes=0,
-                              lost_bytes=0)
+                              lost_bytes=0, **({"cuts": self.cuts} if self.cuts else {}))
                 processes = list(self.processes if self.processes is not None else [self.probe] if self.probe else [])
                 journal.write("probe", facts={"loaded": bool(processes), "processes": processes, "problems": []})
                 journal.write("checkpoints", facts=self.checkpoints or {"checkpoints": [], "last_step": None})

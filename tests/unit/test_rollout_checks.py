@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.frameworks.areno import CUT_LINES
 from harness.frameworks.base import FrameworkFacts
 from harness.judge.advisories import advisories
 from harness.judge.checks_rollouts import check_response_tokens, check_rollouts_kept
@@ -17,6 +18,7 @@ from harness.judge.observe import observe
 from harness.judge.verdict import judge
 from harness.record.run_record import RunRecord, open_record
 from harness.record.vocabulary import Decision
+from harness.supervise.told_updates import told_cuts
 from tests.unit.run_dirs import RunDir
 
 LN_2 = 0.6931471805599453
@@ -80,6 +82,44 @@ def test_filtered_trajectories_have_their_own_reason(tmp_path: Path) -> None:
         check = check_rollouts_kept(observe(record))
         assert check.reason is not None and check.reason.value == "trajectories-all-filtered"
         assert "0 overlong, 4 invalid" in check.why
+
+
+BUILT = "INFO agentic train batch built samples={} train_rows=9 tokens=416 messages=32 tool_calls=0 tool_results=0\n"
+CUT = "WARNING agentic rollout stopped at proxy context limit trajectories={} without_prior_turn={}\n"
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("step=1 stage=train_end\n", None),
+    (BUILT.format(16) * 3, {"rollouts": 3, "all_cut": 0, "cut": 0, "kept": 48}),
+    ((CUT.format(16, 0) + BUILT.format(16)) * 2, {"rollouts": 2, "all_cut": 2, "cut": 32, "kept": 32}),
+    (CUT.format(16, 4) + BUILT.format(12), {"rollouts": 1, "all_cut": 1, "cut": 12, "kept": 12}),
+    (CUT.format(4, 4) + BUILT.format(12), {"rollouts": 1, "all_cut": 0, "cut": 0, "kept": 12}),
+    (CUT.format(3, 0) + BUILT.format(16) * 2, {"rollouts": 2, "all_cut": 0, "cut": 3, "kept": 32}),
+])
+def test_cut_trajectories_are_read_off_the_log(text: str, told: dict[str, int] | None, tmp_path: Path) -> None:
+    """A line of those that were cut, then one of those that are trained on; without a first turn one is not kept."""
+    (tmp_path / "train.log").write_text(text)
+    assert told_cuts([tmp_path / "train.log", tmp_path / "absent.log"], CUT_LINES) == told
+
+
+@pytest.mark.parametrize(("cuts", "codes", "said"), [
+    ({"rollouts": 10, "all_cut": 10, "cut": 80, "kept": 80}, ["trajectories-all-cut"], False),
+    ({"rollouts": 10, "all_cut": 9, "cut": 75, "kept": 80}, [], True),
+    ({"rollouts": 10, "all_cut": 0, "cut": 0, "kept": 80}, [], False),
+    (None, [], False),
+])
+def test_a_context_that_cuts_every_trajectory_is_not_go(
+    cuts: dict[str, int] | None, codes: list[str], said: bool, tmp_path: Path
+) -> None:
+    """CONDITIONAL, since an agent may be meant to play until its context is full; a few are a finding."""
+    series = {tag.replace("__", "/"): tuple(values) for tag, values in HEALTHY.items()}
+    made_dir = RunDir(facts=facts("gspo"), extra=series, cuts=cuts).write(tmp_path / "out")
+    with open_record(made_dir) as record:
+        verdict, _ = judge(record)
+        assert [reason.code.value for reason in verdict.reasons] == codes
+        assert verdict.decision is (Decision.CONDITIONAL if codes else Decision.GO)
+        titled = [item["title"] for item in advisories(observe(record))]
+        assert ("trajectories were cut at the context limit" in titled) is said
 
 
 @pytest.mark.parametrize(
