@@ -26,7 +26,10 @@ def check_response_tokens(seen: Observation) -> Check:
         return not_applicable(name, "the trainer logs no response tokens")
     tag = logged[0]
     observed = f"{tag.tag} from {tag.min_finite} to {tag.max_finite}"
-    if not tag.max_finite or tag.max_finite <= 0:
+    if tag.max_finite is None:
+        return unproven(name, Reason.EFFECT_UNPROVEN, expected, f"{tag.tag} is never a finite number",
+                        "the trainer does not say how many response tokens its updates had")
+    if tag.max_finite <= 0:
         return failed(name, Reason.NO_RESPONSE_TOKENS, expected, observed, "every response was empty or masked")
     return passed(name, expected, observed)
 
@@ -42,7 +45,11 @@ def check_rollouts_kept(seen: Observation) -> Check:
     kept, skipped = tags_of(seen, facts.kept_tags), tags_of(seen, facts.skipped_tags)
     if not kept:
         return not_applicable(name, "no step was logged")
-    most = max(tag.max_finite or 0.0 for tag in kept)
+    counted = [tag.max_finite for tag in kept if tag.max_finite is not None]
+    if not counted:
+        return unproven(name, Reason.EFFECT_UNPROVEN, expected, f"{kept[0].tag} is never a finite number",
+                        "the trainer does not say how many sequences it kept")
+    most = max(counted)
     left_out = max((tag.max_finite or 0.0 for tag in skipped), default=0.0)
     observed = f"{most:g} sequences at most in a step, {left_out:g} rows left out as too long"
     if most <= 0:

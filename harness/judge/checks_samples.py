@@ -18,6 +18,8 @@ LENGTHS = (r"(^|/)completions/max_length$", r"^rollout/response_len_mean$")
 CAP = r"(^|/)completions/max_length$"
 REWARD_TOLERANCE = 1e-5
 """Relative: event files keep rewards as 32-bit floats."""
+MEASURED = ("completion", "chars", "undecodable_share", "repetition")
+"""What an entry must hold: absent is not 0."""
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -42,8 +44,15 @@ def check_sample_recorded(seen: Observation) -> Check:
         return unproven(name, Reason.SAMPLE_MISSING, expected, str(facts.get("file") or "none"),
                         f"{why}; {hint or 'name one with --samples FILE'}")
     step, newest = last.get("step"), seen.steps.last
-    observed = f"step {step} of {facts.get('file')}" if step is not None else f"the last row of {facts.get('file')}"
-    if step is not None and newest is not None and step + max(1, seen.steps.largest_gap) < newest:
+    absent = [key for key in MEASURED if last.get(key) is None]
+    if absent:
+        return unproven(name, Reason.SAMPLE_MISSING, expected, str(facts.get("file") or "none"),
+                        f"the entry of the sample lacks {', '.join(absent)}")
+    if step is None:
+        return unproven(name, Reason.SAMPLE_MISSING, expected, f"the last row of {facts.get('file')}",
+                        "the row does not say of which step it is; let the program write `step` into it")
+    observed = f"step {step} of {facts.get('file')}"
+    if newest is not None and step + max(1, seen.steps.largest_gap) < newest:
         return unproven(name, Reason.SAMPLE_MISSING, expected, observed, f"the metrics go on to step {newest}")
     return passed(name, expected, observed)
 
@@ -52,12 +61,12 @@ def check_sample_text(seen: Observation) -> Check:
     """The sample is not empty, can be decoded, and does not run in a loop."""
     name, expected = "sample_text", "a text that is not empty, not byte soup and no loop"
     last, first = _samples(seen).get("last"), _samples(seen).get("first") or {}
-    if last is None:
-        return _lengths(seen, name, expected) or not_applicable(name, "no sample; see sample_recorded")
+    if last is None or any(last.get(key) is None for key in MEASURED):
+        return _lengths(seen, name, expected) or not_applicable(name, "no measured sample; see sample_recorded")
     shown = repr(str(last.get("completion")))[:160]
-    if not last.get("chars"):
+    if not last["chars"]:
         return failed(name, Reason.SAMPLE_EMPTY, expected, shown, "the model ended at once, or wrote blanks only")
-    odd, loop = float(last.get("undecodable_share") or 0.0), float(last.get("repetition") or 0.0)
+    odd, loop = float(last["undecodable_share"]), float(last["repetition"])
     if odd > threshold(seen, "sample_undecodable"):
         return failed(name, Reason.SAMPLE_UNDECODABLE, expected, shown,
                       f"{odd:.0%} of its characters are no text (limit {threshold(seen, 'sample_undecodable'):.0%})")
@@ -83,10 +92,11 @@ def _lengths(seen: Observation, name: str, expected: str) -> Check | None:
 def check_sample_ends(seen: Observation) -> Check:
     """Some completion ended by itself, unless the cap on their length is a short one."""
     name, expected = "sample_ends", "completions that end before their cap, or a short cap"
-    clipped, lengths = _tags(seen, (CLIPPED,)), _tags(seen, (CAP,))
-    if not clipped or not lengths:
+    caps = [tag.max_finite for tag in _tags(seen, (CAP,)) if tag.max_finite is not None]
+    shares = [tag.min_finite for tag in _tags(seen, (CLIPPED,)) if tag.min_finite is not None]
+    if not caps or not shares:
         return not_applicable(name, "the share of clipped completions is not logged")
-    cap, share = max(tag.max_finite or 0.0 for tag in lengths), min(tag.min_finite or 0.0 for tag in clipped)
+    cap, share = max(caps), min(shares)
     observed = f"{share:.0%} clipped at least, cap {cap:g} tokens"
     if share >= 1.0 and cap >= threshold(seen, "sample_cap_tokens"):
         return unproven(name, Reason.SAMPLES_ALL_TRUNCATED, expected, observed,

@@ -55,11 +55,18 @@ def read_samples(path: Path, python: Sequence[str], environ: Mapping[str, str]) 
                 continue
             count += 1
             first = first or sample
-            if last is None or (sample.step or 0) > (last.step or 0) or sample.step is None:
+            if last is None or _is_later(sample, last):
                 last = sample
     except (OSError, ValueError) as error:
         return SamplesRead(path=path, first=first, last=last, rows=count, problem=str(error)[:300])
     return SamplesRead(path=path, first=first, last=last, rows=count, problem=rows.problem)
+
+
+def _is_later(sample: RolloutSample, last: RolloutSample) -> bool:
+    """By step; a row that states none is behind every one that does, and after one that does not either."""
+    if sample.step is None or last.step is None:
+        return last.step is None
+    return sample.step > last.step
 
 
 class _Rows:

@@ -78,7 +78,9 @@ def test_sentence_with_its_reward_passes(tmp_path: Path) -> None:
     ({"recomputed": {"values": [0.2, 0.3], "problem": ""}}, {"sample_reward": "reward-not-recomputable"}),
     ({"recomputed": {"values": [], "problem": "KeyError: 'answer'"}}, {"sample_reward": "reward-not-recomputable"}),
     ({"recomputed": None}, {"sample_reward": "reward-not-recomputable"}),
-    ({"last": sample(step=None)}, {"sample_reward": "reward-not-recomputable"}),
+    ({"last": sample(step=None)}, {"sample_recorded": "sample-missing", "sample_reward": "reward-not-recomputable"}),
+    *(({"last": sample(**{key: None})}, {"sample_recorded": "sample-missing"}) for key in (
+        "completion", "chars", "undecodable_share", "repetition")),
     ({"recomputed": {"values": [9.0, 9.0], "problem": ""}}, {"sample_reward": "reward-mismatch"}),
     ({"last": sample(agentic=True, messages=[{"role": "user"}, {"role": "tool"}, {"role": "assistant"}])},
      {"transcript": "transcript-broken"}),
@@ -193,6 +195,18 @@ def test_rows_of_other_shapes(tmp_path: Path) -> None:
     row = sample_of({"completion": [{"role": "assistant", "content": "c"}], "advantage": 0.5, "exact": 1.0, "n": -0.25})
     assert row is not None
     assert (row.completion, row.reward) == ("c", 0.75)
+
+
+@pytest.mark.parametrize(("steps", "last"), [
+    ((None, 3, None), 1), ((3, None), 0), ((None, None), 1), ((0, None), 0), ((0, 1, 1), 1), ((2, 1), 0),
+])
+def test_row_without_a_step_is_not_the_last(steps: tuple[int | None, ...], last: int, tmp_path: Path) -> None:
+    """An absent step is not step 0, and no last one either."""
+    path = tmp_path / "samples.jsonl"
+    path.write_text("".join(json.dumps({"completion": str(index), **({} if step is None else {"step": step})}) + "\n"
+                            for index, step in enumerate(steps)))
+    read = read_samples(path, [], {})
+    assert read.last is not None and read.last.completion == str(last)
 
 
 def test_special_tokens_are_no_text() -> None:
