@@ -1,13 +1,15 @@
 """Reading a trainer's log: every value into metrics.db against a plain scanner, in one run.
 
-    python benchmarks/read_log.py [--megabytes 1000] [--repeats 3] [--keep DIR] [--kinds mixed dense]
+    python benchmarks/read_log.py [--megabytes 1000] [--repeats 3] [--keep DIR] [--kinds mixed dense ...]
 
-Two logs as Transformers writes them. `mixed`: ten redraws of a bar for each row, and other lines around them. `dense`:
-nothing but rows, each with four values. Ours places each row at its step, keeps the digest of what it read, writes
-SQLite and builds its index. The plain scanner reads chunks of 8 MB, runs one bytes regex over them, parses each number
-and keeps nothing. First it is checked that both give the same steps and values of each tag. Every reading is an
-interpreter of its own over the same file, in turns; warm page cache, imports not counted. Printed are the medians of
-the CPU time, their ratio, and the peak of memory of ours.
+Logs as programs write them. `mixed`: Transformers, ten redraws of a bar for each row, and other lines around them;
+`barred`: the same with one redraw and no other lines. Nothing but rows, each with four values: `dense` as Transformers
+4 prints them, `quoted` as 5 does, `evals` with an evaluation after every 20th, `banner` behind the words that tell the
+steps of an epoch, `json` as JSON lines, `pairs` as key=value, both with a step. Ours places each row at its step,
+keeps the digest of what it read, writes SQLite and builds its index. The plain scanner reads chunks of 8 MB, runs one
+bytes regex over them, parses each number and keeps nothing. First it is checked that both give the same steps and
+values of each tag. Every reading is an interpreter of its own over the same file, in turns; warm page cache, imports
+not counted. Printed are the medians of the CPU time, their ratio, and the peak of memory of ours.
 """
 
 from __future__ import annotations
@@ -24,15 +26,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 CHUNK_BYTES = 8 << 20
-PAIR = re.compile(rb"'([a-z_]+)': '?(-?[0-9.]+(?:e-?[0-9]+)?|nan|inf)'?(?=[,}])|\| ([0-9]+)/[0-9]+ \[")
+_ANY = rb"(-?[0-9.]+(?:e-?[0-9]+)?|nan|inf)"
+DICT_PAIR = re.compile(rb"'([a-z_]+)': '?" + _ANY + rb"'?(?=[,}])|\| ([0-9]+)/[0-9]+ \[")
+PAIRS = {
+    "json": re.compile(rb'"([a-z_]+)": ' + _ANY + rb"(?=[,}])|\| ([0-9]+)/[0-9]+ \["),
+    "pairs": re.compile(rb"([a-z_]+)=" + _ANY + rb"(?=\s)|\| ([0-9]+)/[0-9]+ \["),
+}
 Series = dict[str, tuple["array.array[int]", "array.array[float]"]]
 """{tag: (steps, values)}."""
+BANNER = (
+    "***** Running training *****\n  Num examples = 776\n  Num Epochs = 1,000,000\n"
+    "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
+    "  Total optimization steps = 97,000,000\n"
+)
+KINDS = ("mixed", "barred", "dense", "quoted", "evals", "banner", "json", "pairs")
 BARS_PER_ROW = 10
 TOTAL = 100_000_000
 NOISE = (
@@ -43,12 +57,23 @@ NOISE = (
 )
 
 
-def row(step: int, rng: random.Random) -> str:
-    """A row of metrics as Transformers prints it."""
-    return (
-        f"{{'loss': {2 + 3 / (1 + step / 1e4) + rng.random() / 10:.4f}, 'grad_norm': {rng.random() + 0.5}, "
-        f"'learning_rate': {1e-4 * (1 - step / TOTAL)}, 'epoch': {step / 1e5:.2f}}}\n"
-    )
+def row(step: int, rng: random.Random, kind: str = "dense") -> str:
+    """A row of metrics as the programs print it."""
+    loss, norm = 2 + 3 / (1 + step / 1e4) + rng.random() / 10, rng.random() + 0.5
+    rate, epoch = 1e-4 * (1 - step / TOTAL), step / 1e5
+    if kind == "json":
+        return json.dumps({"step": step, "loss": round(loss, 4), "grad_norm": norm, "lr": rate, "kl": loss / 7}) + "\n"
+    if kind == "pairs":
+        return f"step={step} loss={loss:.4f} grad_norm={norm} lr={rate} kl={loss / 7:.6f}\n"
+    if kind == "quoted":
+        return (f"{{'loss': '{loss:.4g}', 'grad_norm': '{norm:.4g}', 'learning_rate': '{rate:.4g}', "
+                f"'epoch': '{epoch:.4g}'}}\n")
+    text = f"{{'loss': {loss:.4f}, 'grad_norm': {norm}, 'learning_rate': {rate}, 'epoch': {epoch:.2f}}}\n"
+    if kind == "banner":
+        text = text.replace(f"{epoch:.2f}", repr(step / 97))
+    if kind == "evals" and step % 200 == 0:
+        text += f"{{'eval_loss': {loss:.4f}, 'eval_runtime': {norm:.4f}, 'epoch': {epoch:.2f}}}\n"
+    return text
 
 
 def bar(step: int) -> str:
@@ -64,6 +89,7 @@ def generate(path: Path, kind: str, size: int) -> None:
     rng = random.Random(7)
     step, written = 0, 0
     with path.open("w") as file:
+        written += file.write({"banner": BANNER, "barred": bar(0)}.get(kind, ""))
         while written < size:
             parts = []
             for _ in range(1000):
@@ -71,43 +97,57 @@ def generate(path: Path, kind: str, size: int) -> None:
                 if kind == "mixed":
                     parts += [bar(step - BARS_PER_ROW + 1 + i) for i in range(BARS_PER_ROW)]
                     parts += [f"\r{' ' * 80}\r", row(step, rng), bar(step), "\n", *NOISE]
+                elif kind == "barred":
+                    parts += [f"\r{' ' * 80}\r", row(step, rng), bar(step), "\n"]
                 else:
-                    parts.append(row(step, rng))
+                    parts.append(row(step // 10 if kind in ("json", "pairs", "banner") else step, rng, kind))
             written += file.write("".join(parts))
 
 
-def scan(path: Path, *, keep: bool) -> Series:
+def scan(path: Path, pattern: re.Pattern[bytes], *, keep: Callable[[re.Match[bytes], float], None] | None) -> None:
     """The plain scanner: chunks cut at line ends, one regex for numbers under a key and for the counts of bars, every
-    number parsed. A row's step is the count of the bar that is drawn behind it; without any bar, the row's number."""
-    kept: Series = {}
-    waiting: list[tuple[bytes, float]] = []
-    rest, number, step = b"", 0.0, 0
+    number parsed."""
+    rest, number = b"", 0.0
     with path.open("rb", buffering=0) as file:
         while block := file.read(CHUNK_BYTES):
             data = rest + block
             end = data.rfind(b"\n") + 1
-            for match in PAIR.finditer(data, 0, end):
-                if match[3]:
-                    step = int(match[3])
-                    if keep and waiting:
-                        put(kept, waiting, step)
-                else:
-                    number = float(match[2])
-                    if keep:
-                        waiting.append((match[1], number))
-            if keep and not step:
-                put(kept, waiting, None)
+            for match in pattern.finditer(data, 0, end):
+                number = float(match[3] or match[2])
+                if keep:
+                    keep(match, number)
             rest = data[end:]
-    return kept
 
 
-def put(kept: Series, waiting: list[tuple[bytes, float]], step: int | None) -> None:
-    """Values whose step is known; None: the number of the row."""
-    for tag, number in waiting:
-        steps, values = kept.setdefault(tag.decode(), (array.array("q"), array.array("d")))
-        steps.append(len(steps) + 1 if step is None else step)
-        values.append(number)
-    waiting.clear()
+class Kept:
+    """What the scanner sees. A row's step is its own, or the count of the bar that is drawn behind it; without any, the
+    number of the row."""
+
+    def __init__(self, kind: str) -> None:
+        self.series: Series = {}
+        self._kind, self._step, self._rows = kind, 0, 0
+        self._waiting: list[tuple[bytes, float]] = []
+
+    def __call__(self, match: re.Match[bytes], number: float) -> None:
+        """A number that was found."""
+        if match[3] or match[1] == b"step":
+            self._step = int(number)
+            for tag, value in self._waiting:
+                self._put(tag, self._step, value)
+            self._waiting.clear()
+        elif self._kind in ("mixed", "barred"):
+            self._waiting.append((match[1], number))
+        else:
+            self._rows += match[1] == b"loss"
+            self._put(match[1], self._step or self._rows, number)
+
+    def _put(self, tag: bytes, step: int, value: float) -> None:
+        steps, values = self.series.setdefault(tag.decode(), (array.array("q"), array.array("d")))
+        if steps and steps[-1] == step:
+            values[-1] = value
+            return
+        steps.append(step)
+        values.append(value)
 
 
 def digest(series: Series) -> str:
@@ -124,15 +164,16 @@ def count(series: Series) -> int:
     return sum(len(steps) for steps, _ in series.values())
 
 
-def read_plain(path: Path, *, check: bool) -> dict[str, object]:
+def read_plain(path: Path, kind: str, *, check: bool) -> dict[str, object]:
     """CPU seconds, or the digest of what it sees."""
+    kept = Kept(kind)
     began = time.process_time()
-    found = scan(path, keep=check)
+    scan(path, PAIRS.get(kind, DICT_PAIR), keep=kept if check else None)
     seconds = time.process_time() - began
-    return {"seconds": seconds, "digest": digest(found), "points": count(found)}
+    return {"seconds": seconds, "digest": digest(kept.series), "points": count(kept.series)}
 
 
-def read_ours(path: Path, *, check: bool) -> dict[str, object]:
+def read_ours(path: Path, _kind: str, *, check: bool) -> dict[str, object]:
     """The reader into a metrics.db, as the supervisor does it."""
     from harness.metrics.command import read_output
     from harness.record.store import MetricStore
@@ -157,9 +198,10 @@ def read_ours(path: Path, *, check: bool) -> dict[str, object]:
 READERS = {"plain": read_plain, "ours": read_ours}
 
 
-def measured(reader: str, path: Path, *, check: bool) -> dict[str, float]:
+def measured(reader: str, path: Path, kind: str, *, check: bool) -> dict[str, float]:
     """One reading in an interpreter of its own."""
-    command = [sys.executable, __file__, "--reader", reader, "--path", str(path), *(["--check"] if check else [])]
+    command = [sys.executable, __file__, "--reader", reader, "--path", str(path), "--kinds", kind,
+               *(["--check"] if check else [])]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     answer: dict[str, float] = json.loads(done.stdout)
     return answer
@@ -167,7 +209,7 @@ def measured(reader: str, path: Path, *, check: bool) -> dict[str, float]:
 
 def compare(path: Path, kind: str, repeats: int) -> None:
     """Check, then measure in turns."""
-    seen = {reader: measured(reader, path, check=True) for reader in READERS}
+    seen = {reader: measured(reader, path, kind, check=True) for reader in READERS}
     size = path.stat().st_size
     if seen["plain"]["digest"] != seen["ours"]["digest"]:
         raise SystemExit(f"{kind}: not the same values: {seen}")
@@ -175,7 +217,7 @@ def compare(path: Path, kind: str, repeats: int) -> None:
     runs: dict[str, list[dict[str, float]]] = {reader: [] for reader in READERS}
     for _ in range(repeats):
         for reader in READERS:
-            runs[reader].append(measured(reader, path, check=False))
+            runs[reader].append(measured(reader, path, kind, check=False))
     medians = {reader: statistics.median(run["seconds"] for run in found) for reader, found in runs.items()}
     peak = max(run["peak_mb"] for run in runs["ours"])
     rose = max(run["rose_mb"] for run in runs["ours"])
@@ -189,14 +231,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--kinds", nargs="+", default=["mixed", "dense"], choices=["mixed", "dense"])
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--reader", choices=READERS, help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.reader:
-        print(json.dumps(READERS[arguments.reader](arguments.path, check=arguments.check)))
+        print(json.dumps(READERS[arguments.reader](arguments.path, arguments.kinds[0], check=arguments.check)))
         return
     with tempfile.TemporaryDirectory() as folder:
         place = arguments.keep or Path(folder)
@@ -206,6 +248,8 @@ def main() -> None:
             if not path.exists():
                 generate(path, kind, arguments.megabytes * 1_000_000)
             compare(path, kind, arguments.repeats)
+            if arguments.keep is None:
+                path.unlink()
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 
 from harness.metrics.model import EventColumns, RestartMarker
+from harness.metrics.stdout_rows import Rows
 from harness.metrics.stdout_scan import LineScan
 from harness.metrics.stdout_steps import Placed, StdoutParser
 from harness.metrics.tail import TailedFile
@@ -20,6 +22,10 @@ from harness.metrics.tail import TailedFile
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_TAGS = 10_000
+LEARN_BYTES = 16 << 10
+"""Rows are read one by one so far, until one of them has a shape."""
+FEWEST_ROWS = 3
+"""Rows of one shape in a row that are read together."""
 MAX_KNOWN = 1000
 """Sets of tags that are remembered together."""
 OTHER_TAGS = "(other)"
@@ -85,8 +91,9 @@ class StdoutReader(TailedFile):
             data = rest + block
             end = max(data.rfind(b"\n"), data.rfind(b"\r"), data.rfind(b"\b")) + 1
             if end:
-                yield from self._gather(self._lines(data[:end]))
-                self._consume(data[:end])
+                whole = data[:end]
+                yield from self._gather(self._lines(whole))
+                self._consume(whole)
             rest = data[end:]
             if len(rest) > MAX_LINE_BYTES or (rest and self._discarding):
                 self._report_once("oversized", self.offset, f"a line of more than {MAX_LINE_BYTES} bytes")
@@ -104,34 +111,68 @@ class StdoutReader(TailedFile):
         file.seek(self.first_offset - 1)
         return file.read(1) not in (b"\n", b"\r", b"\b")
 
-    def _lines(self, data: bytes) -> Iterator[Placed]:
+    def _lines(self, data: bytes) -> list[Placed]:
         """Rows of whole lines; those that can hold none are not even looked at."""
-        data = data.translate(_LINE_ENDS)
+        data = data.replace(b"\r\n", b"\n").translate(_LINE_ENDS)
         if self._discarding:
             self._discarding = False
             data = data[data.find(b"\n") + 1 :]
-        for line, cleared in self._scan.pick(data):
-            if len(line) <= MAX_LINE_BYTES:
-                yield from self.parser.line(line, was_cleared=cleared)
+        begin = 0 if self.parser.shapes.are_known else data.find(b"\n", LEARN_BYTES) + 1
+        placed = self._one_by_one(data[:begin])
+        for start, end, shape, texts in self.parser.shapes.stretches(data, FEWEST_ROWS, begin):
+            placed += self._one_by_one(data[begin:start])
+            if self._scan.is_cleared:
+                first, start = start, data.find(b"\n", start) + 1
+                placed += self._one_by_one(data[first:start])
+                texts = texts[1:]
+            rows = self.parser.rows(shape, texts)
+            placed += self._one_by_one(data[start:end]) if rows is None else rows
+            begin = end
+        return placed + self._one_by_one(data[begin:])
+
+    def _one_by_one(self, data: bytes) -> list[Placed]:
+        placed: list[Placed] = []
+        line = self.parser.line
+        for raw, cleared in self._scan.pick(data) if data else ():
+            if len(raw) <= MAX_LINE_BYTES and (rows := line(raw, was_cleared=cleared)):
+                placed += rows
+        return placed
 
     def _gather(self, items: Iterable[Placed]) -> Iterator[EventColumns | RestartMarker]:
-        columns, known = EventColumns(self.tags, [], [], [], []), self._known.get
+        columns, known = self._columns(), self._known.get
         for item in items:
             if isinstance(item, RestartMarker):
                 if columns.tag:
                     yield columns
-                    columns = EventColumns(self.tags, [], [], [], [])
+                    columns = self._columns()
                 yield item
+                continue
+            if isinstance(item, Rows):
+                self._extend(columns, item)
                 continue
             step, row = item
             values = row.values
             indices = known(tuple(values)) or self._indices(tuple(values))
+            columns.add_one_by_one(len(indices))
             columns.tag.extend(indices)
             columns.step.extend([step] * len(indices))
             columns.value.extend(values.values())
             columns.wall_time.extend([row.wall_time] * len(indices))
         if columns.tag:
             yield columns
+
+    def _columns(self) -> EventColumns:
+        return EventColumns(self.tags, [], [], [], [], [])
+
+    def _extend(self, columns: EventColumns, rows: Rows) -> None:
+        indices, width = self._known.get(rows.tags) or self._indices(rows.tags), len(rows.tags)
+        columns.add_rows(width, len(rows))
+        columns.tag.extend(indices * len(rows))
+        columns.step.extend(chain.from_iterable(zip(*[rows.steps] * width, strict=True)))
+        columns.value.extend(rows.flat())
+        walls = rows.wall_times
+        columns.wall_time.extend(
+            chain.from_iterable(zip(*[walls] * width, strict=True)) if walls else [0.0] * (len(rows) * width))
 
     def _indices(self, tags: tuple[str, ...]) -> tuple[int, ...]:
         """Where each tag stands in `tags`; beyond MAX_TAGS all are one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ MAX_TEXT = 16 << 10
 MAX_DICT = 64 << 10
 MAX_EPOCH = 1e9
 _NUMBER = (
-    r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|\.\d{1,40}(?:[eE][-+]?\d{1,4})?"
+    r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,40})?|\.\d{1,40}(?:[eE][-+]?\d{1,40})?"
     r"|(?i:nan|inf(?:inity)?))"
 )
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
@@ -102,10 +103,16 @@ class Row:
     @property
     def is_evaluation(self) -> bool:
         """Whether it holds an evaluation and no training loss."""
-        values = self.values
-        if "loss" in values:
-            return False
-        return all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in values)
+        return is_evaluation(self.values)
+
+    def moments(self) -> list[tuple[float, float]]:
+        """Its epoch and half of what that was rounded to, where it has one."""
+        return [] if self.epoch is None else [(self.epoch, self.epoch_slack)]
+
+
+def is_evaluation(tags: Collection[str]) -> bool:
+    """Whether a row of these tags is an evaluation's."""
+    return "loss" not in tags and all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in tags)
 
 
 @dataclass(slots=True, kw_only=True)

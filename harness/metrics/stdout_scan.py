@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-_SIGNS = (b"step", b"epoch", b"iter", b"it/s", b"***", b"num ex", b"batch size", b"loss:")
+from harness.record.hints import Hints
+
+_SIGNS = (b"step", b"epoch", b"iter", b"***", b"num ex", b"batch size", b"loss:")
 """A line without any of them, without a dict and without a bar says nothing that is read here; see read_line."""
+_HINTS = Hints(_SIGNS, left_out=b" :")
 _BAR = b"%|"
 _COUNT = re.compile(rb"\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}\[")
 _FEWEST = 3
@@ -18,7 +22,8 @@ class LineScan:
     """Picks lines; remembers between pieces how the next line is begun."""
 
     def __init__(self) -> None:
-        self._is_cleared = False
+        self.is_cleared = False
+        """Whether a bar was just wiped away to make room for the next line."""
 
     def pick(self, data: bytes) -> list[tuple[bytes, bool]]:
         """(line, whether a bar was wiped away to make room for it) of lines that may say something, in their order.
@@ -33,18 +38,25 @@ class LineScan:
             end = end if end >= 0 else len(data)
             if start > begin:
                 self._pass(data[begin:start], picked)
-            picked.append((data[start:end], self._is_cleared))
-            self._is_cleared = False
+            picked.append((data[start:end], self.is_cleared))
+            self.is_cleared = False
             begin, at = end + 1, data.find(b"{", end)
         self._pass(data[begin:], picked)
         return picked
 
     def _pass(self, stretch: bytes, picked: list[tuple[bytes, bool]]) -> None:
         """Lines without a dict."""
+        ends = _ends_of_redraws(stretch)
+        if ends is not None:
+            last = stretch.rstrip(b"\n")
+            last = last[last.rfind(b"\n") + 1 :]
+            self.is_cleared = last.isspace() and len(last) >= BLANK_BYTES
+            picked += [(line, False) for line in ends]
+            return
         lines = [line for line in stretch.split(b"\n") if line]
         if not lines:
             return
-        self._is_cleared = lines[-1].isspace() and len(lines[-1]) >= BLANK_BYTES
+        self.is_cleared = lines[-1].isspace() and len(lines[-1]) >= BLANK_BYTES
         others = [line for line in lines if line.find(_BAR) < 0]
         if others and _is_signed(b"\n".join(others).lower()):
             lines = [line for line in lines if line.find(_BAR) >= 0 or _is_signed(line.lower())]
@@ -64,14 +76,39 @@ def _is_signed(low: bytes) -> bool:
     return False
 
 
+@lru_cache(maxsize=64)
+def _bars_of(total: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb"%\|[^|]{0,400}\|[ ]{0,9}([0-9]{1,18})/" + total + rb" \[")
+
+
+def _ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
+    """The first and the last bar of lines that say nothing else than one bar that only rises."""
+    signs = stretch.count(b"%")
+    if signs < _FEWEST or _HINTS.may_hold(stretch):
+        return None
+    first, last = _line_with(stretch, stretch.find(_BAR)), _line_with(stretch, stretch.rfind(_BAR))
+    one = _COUNT.search(first)
+    if one is None or _head(first) != _head(last):
+        return None
+    counts = _bars_of(one[2]).findall(stretch)
+    inside = counts[1:-1]
+    is_whole = len(counts) == signs or len(counts) == stretch.count(_BAR)
+    if not is_whole or len(counts) < _FEWEST or b"0" in inside or one[2] in inside:
+        return None
+    return (first, last) if int(counts[0]) <= int(counts[-2]) <= int(counts[-1]) else None
+
+
+def _line_with(text: bytes, at: int) -> bytes:
+    end = text.find(b"\n", at)
+    return text[text.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(text)]
+
+
 def _are_redraws(bars: list[bytes]) -> bool:
     """Whether all of them are one bar that only rises: it neither begins nor ends between the first and the last."""
     one, before, two = _COUNT.search(bars[0]), _COUNT.search(bars[-2]), _COUNT.search(bars[-1])
     if one is None or before is None or two is None or one[2] != two[2]:
         return False
-    if not int(one[1]) <= int(before[1]) <= int(two[1]):
-        return False
-    if _head(bars[0]) != _head(bars[-1]):
+    if not int(one[1]) <= int(before[1]) <= int(two[1]) or _head(bars[0]) != _head(bars[-1]):
         return False
     inside = b"\n".join(bars[1:-1])
     return (

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.metrics.model import RestartMarker
 from harness.metrics.stdout_lines import PLAIN_BAR, Banner, Bar, Row, Said, pace_of, read_line
-from harness.metrics.stdout_shapes import RowShapes
+from harness.metrics.stdout_pace import Pace
+from harness.metrics.stdout_rows import Rows, rows_of
+from harness.metrics.stdout_shapes import RowShapes, Shape
 
 MAX_STEP = 1 << 62
 """A step beyond it is a number that happens to stand there."""
@@ -21,9 +23,8 @@ MAX_RESTARTS = 1000
 """So many are remembered."""
 MAX_PENDING = 10_000
 """So many rows may wait for their step to become known."""
-_UNIQUE = 0.9
-Placed = tuple[int, Row] | RestartMarker
-"""A row with its step, or the word that training goes back."""
+Placed = tuple[int, Row] | Rows | RestartMarker
+"""A row with its step, many of one shape with theirs, or the word that training goes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Restart:
 
 @dataclass(slots=True)
 class _Waiting:
-    row: Row
+    row: Row | Rows
     low: int | None
     """Step of the last bar before it."""
     was_cleared: bool
@@ -76,20 +77,19 @@ class StdoutParser:
         """Steps of the whole run, as the output says."""
         self.rate: float | None = None
         """Steps per second, as the last bar says."""
-        self.latest: dict[str, float] = {}
-        """The last value of each tag, also of rows whose step is not known yet."""
         self.num_attempts = 0
         """Starts of training that the output holds."""
         self.restarts: list[Restart] = []
         self.are_steps_guessed = False
         self._logging_steps = logging_steps
-        self._shapes = RowShapes()
+        self.shapes = RowShapes()
+        """Of the rows that were read so far."""
         self._out: list[Placed] = []
         self._progress = _Progress()
         self._facts: dict[str, int] = {}
         self._waiting: deque[_Waiting] = deque()
-        self._pace: tuple[float, float] | None = None
-        """Lowest and highest number of steps in an epoch that agree with what was seen."""
+        self._num_waiting = 0
+        self._pace = Pace()
         self._restarting = False
         self._last_train_step: int | None = None
         self._num_rows = 0
@@ -108,14 +108,34 @@ class StdoutParser:
             if match is not None and self._redraw(*match.groups()):
                 return self._given()
         self._was_cleared = was_cleared
-        row = self._shapes.read(raw) if raw[:1] == b"{" else None
+        row = self.shapes.read(raw)
         if row is not None:
-            self._take_row(row)
+            self._take(row)
             return self._given()
         for said in read_line(raw):
-            if isinstance(said, Row) and not said.is_text:
-                self._shapes.learn(raw, said)
+            if isinstance(said, Row):
+                self.shapes.learn(raw, rows_alone)
             self._take(said)
+        return self._given()
+
+    def rows(self, shape: Shape, texts: Sequence[tuple[bytes, ...]]) -> list[Placed] | None:
+        """`line` for lines of one shape that follow each other, with no bar between them; None where they have to be
+        taken one by one."""
+        self._was_cleared = False
+        if shape.is_text and (shape.step is None or shape.step_total is not None):
+            return None
+        rows = rows_of(shape, texts)
+        if rows is None:
+            return None
+        if shape.is_text:
+            self.last_step, self._has_steps = rows.steps[-1], True
+            self._emit_rows(rows.with_epochs() if shape.epoch is not None else rows)
+        elif shape.step is not None:
+            self._note_row(rows)
+            self.last_step, self._has_steps = rows.steps[-1], True
+            self._emit_rows(rows)
+        else:
+            self._wait_rows(rows)
         return self._given()
 
     def _redraw(self, done: bytes, total: bytes, pace: bytes, unit: bytes) -> bool:
@@ -178,6 +198,7 @@ class StdoutParser:
             self._facts["training"] = 0
         elif self._facts.get("training", 1):
             self._facts[banner.key] = banner.value
+        self._pace.announce(self._facts)
         if banner.key == "total":
             self.announced_total = banner.value
         if banner.key == "resumed_at":
@@ -300,10 +321,12 @@ class StdoutParser:
         self.announced_total = total * num_epochs if num_epochs else None
         return int(epoch - self._text_base) * total + step
 
-    def _take_row(self, row: Row) -> None:
-        self.latest.update(row.values)
+    def _note_row(self, row: Row | Rows) -> None:
         if not row.is_evaluation:
             self._progress.has_rows = True
+
+    def _take_row(self, row: Row) -> None:
+        self._note_row(row)
         if row.step is not None:
             self.last_step, self._has_steps = row.step, True
             self._emit(row, row.step)
@@ -311,94 +334,111 @@ class StdoutParser:
         if row.is_summary:
             self._settle_by_summary(row)
             return
+        self._wait(row, 1)
+
+    def _wait_rows(self, rows: Rows) -> None:
+        """As if each came alone: no more than MAX_PENDING wait."""
+        start = 0
+        while start < len(rows):
+            end = min(len(rows), start + MAX_PENDING + 1 - self._num_waiting)
+            part = rows.part(start, end)
+            self._note_row(part)
+            self._wait(part, end - start)
+            start = end
+
+    def _wait(self, row: Row | Rows, count: int) -> None:
         low = self.last_step if self._progress.is_seen else None
         self._waiting.append(_Waiting(row, low, self._was_cleared))
+        self._num_waiting += count
         is_numbered = self._logging_steps is not None and low is None
-        if low is None and not (is_numbered or self._pace or self._facts) and len(self._waiting) <= MAX_PENDING:
+        is_full = self._num_waiting > MAX_PENDING
+        if low is None and not (is_numbered or self._pace.learned or self._facts or is_full):
             return
-        self._settle(None, is_final=is_numbered or len(self._waiting) > MAX_PENDING)
+        self._settle(None, is_final=is_numbered or is_full)
 
     def _settle(self, high: int | None, *, is_final: bool = False) -> None:
         """Place what waits, in its order. `high`: step of the first bar behind it."""
         while self._waiting:
             waiting = self._waiting[0]
-            step = self._step_of(waiting, high, is_final=is_final)
+            row = waiting.row
+            if isinstance(row, Rows):
+                count = self._settle_rows(row, waiting.low, high, is_final=is_final)
+                self._num_waiting -= count
+                if count < len(row):
+                    waiting.row = row.part(count, len(row))
+                    return
+                self._waiting.popleft()
+                continue
+            step = self._step_of(row.epoch, row.epoch_slack, waiting.low, high, was_cleared=waiting.was_cleared,
+                                 counts=not row.is_evaluation, is_final=is_final)
             if step is None:
                 return
             self._waiting.popleft()
-            self._emit(waiting.row, step)
+            self._num_waiting -= 1
+            self._emit(row, step)
 
-    def _step_of(self, waiting: _Waiting, high: int | None, *, is_final: bool) -> int | None:
-        epoch = waiting.row.epoch
+    def _settle_rows(self, rows: Rows, low: int | None, high: int | None, *, is_final: bool) -> int:
+        """How many of them could be placed."""
+        counts, before = not rows.is_evaluation, self._num_rows
+        is_blind = low is None and self._logging_steps is None and not (self._pace.learned or self._pace.announced)
+        if is_blind:
+            if not is_final:
+                return 0
+            self.are_steps_guessed = True
+            first = before + 1 if counts else max(1, before)
+            steps = list(range(first, first + len(rows))) if counts else [first] * len(rows)
+        else:
+            steps = []
+            moments = list(rows.moments())
+            while len(steps) < len(moments):
+                self._pace.steps_of(moments, steps, low=low, high=high)
+                self._num_rows = before + counts * len(steps)
+                if len(steps) == len(moments):
+                    break
+                epoch, slack = moments[len(steps)]
+                step = self._step_of(epoch, slack, low, high, was_cleared=False, counts=counts, is_final=is_final)
+                if step is None or abs(step) >= MAX_STEP:
+                    break
+                steps.append(step)
+        self._num_rows = before
+        if steps:
+            self._emit_rows(rows.part(0, len(steps)).at(steps))
+        return len(steps)
+
+    def _step_of(
+        self, epoch: float | None, slack: float, low: int | None, high: int | None, *, was_cleared: bool, counts: bool,
+        is_final: bool,
+    ) -> int | None:
         if epoch is None:
             return self.last_step or 0
-        by_pace = self._by_pace(waiting, high)
+        by_pace = self._pace.step_of(epoch, slack, low=low, high=high, was_cleared=was_cleared)
         if by_pace is not None:
             return by_pace
-        if waiting.low is None and self._logging_steps is None:
+        if low is None and self._logging_steps is None:
             if not is_final:
                 return None
             self.are_steps_guessed = True
-        if waiting.low is None:
-            number = max(1, self._num_rows + (not waiting.row.is_evaluation))
+        if low is None:
+            number = max(1, self._num_rows + counts)
             if self._logging_steps is None:
                 return number
             before = self._facts.get("resumed_at", 0) // self._logging_steps
-            return self._learn(waiting.row, (before + number) * self._logging_steps)
+            return self._pace.learn(epoch, slack, (before + number) * self._logging_steps)
         if high is None and not is_final:
             return None
-        step = high if waiting.was_cleared and high is not None and high >= waiting.low else waiting.low
-        return self._learn(waiting.row, step)
-
-    def _by_pace(self, waiting: _Waiting, high: int | None) -> int | None:
-        """Epoch times steps of an epoch, where that leaves one step only and no bar contradicts."""
-        row = waiting.row
-        assert row.epoch is not None
-        for pace in self._paces():
-            low, top = (row.epoch - row.epoch_slack) * pace[0], (row.epoch + row.epoch_slack) * pace[1]
-            step = round(row.epoch * (pace[0] + pace[1]) / 2)
-            is_whole = abs(row.epoch * (pace[0] + pace[1]) / 2 - step) < 0.2
-            if top - low > 2 * _UNIQUE or not (low - 0.1 <= step <= top + 0.1) or not is_whole:
-                continue
-            if waiting.low is not None and step < waiting.low:
-                continue
-            if waiting.low is not None and step > waiting.low and not waiting.was_cleared and self._pace is None:
-                continue
-            if waiting.low is not None and high is not None and step > max(high, waiting.low):
-                continue
-            return self._learn(row, step)
-        return None
-
-    def _paces(self) -> Iterator[tuple[float, float]]:
-        if self._pace is not None:
-            yield self._pace
-        facts = self._facts
-        if facts.get("total") and facts.get("epochs"):
-            yield facts["total"] / facts["epochs"], facts["total"] / facts["epochs"]
-        if facts.get("examples") and facts.get("batch"):
-            pace = float(math.ceil(facts["examples"] / facts["batch"]))
-            yield pace, pace
-
-    def _learn(self, row: Row, step: int) -> int:
-        """Narrow the steps of an epoch by a row whose step is known."""
-        if row.epoch is None or row.epoch - row.epoch_slack <= 0 or step <= 0:
-            return step
-        low, high = step / (row.epoch + row.epoch_slack), step / (row.epoch - row.epoch_slack)
-        if self._pace is not None and low <= self._pace[1] and high >= self._pace[0]:
-            low, high = max(low, self._pace[0]), min(high, self._pace[1])
-        self._pace = low, high
-        return step
+        step = high if was_cleared and high is not None and high >= low else low
+        return self._pace.learn(epoch, slack, step)
 
     def _settle_by_summary(self, row: Row) -> None:
         """The closing row of Transformers: its time and its rate give the run's steps."""
         steps = row.values["train_runtime"] * row.values.get("train_steps_per_second", math.nan)
         waits_blind = bool(self._waiting) and self._waiting[0].low is None
-        if waits_blind and self._pace is None and math.isfinite(steps) and row.epoch and steps >= 0.5:
+        if waits_blind and self._pace.learned is None and math.isfinite(steps) and row.epoch and steps >= 0.5:
             pace = round(steps) / row.epoch
-            places = [waiting.row.epoch * pace for waiting in self._waiting if waiting.row.epoch is not None]
-            slack = [0.05 + 2 * waiting.row.epoch_slack * pace for waiting in self._waiting]
-            if all(abs(place - round(place)) <= max(by, 0.02) for place, by in zip(places, slack, strict=False)):
-                self._learn(row, round(steps))
+            moments = [moment for waiting in self._waiting for moment in waiting.row.moments()]
+            places = [(epoch * pace, 0.05 + 2 * slack * pace) for epoch, slack in moments]
+            if all(abs(place - round(place)) <= max(by, 0.02) for place, by in places):
+                self._pace.learn(row.epoch, row.epoch_slack, round(steps))
                 self.announced_total = self.announced_total or round(steps)
         self._settle(None, is_final=True)
         if self._ended_within_an_epoch(row):
@@ -413,18 +453,26 @@ class StdoutParser:
         return bool(is_blind and total and epochs and row.epoch and row.epoch + 2 * row.epoch_slack < epochs - 0.02)
 
     def _emit(self, row: Row, step: int) -> None:
-        self.latest.update(row.values)
         if abs(step) >= MAX_STEP:
             return
         if not row.is_evaluation and not row.is_summary:
-            self._num_rows += 1
-            if self._restarting and self._last_train_step is not None:
-                self._note_restart(self._last_train_step, step)
-            self._restarting = False
-            self._last_train_step = step
-            if not self._has_steps:
-                self.last_step = step
+            self._count(1, step, step)
         self._out.append((step, row))
+
+    def _emit_rows(self, rows: Rows) -> None:
+        if not rows.is_evaluation:
+            self._count(len(rows), rows.steps[0], rows.steps[-1])
+        self._out.append(rows)
+
+    def _count(self, rows: int, first: int, last: int) -> None:
+        """Rows of training that are placed."""
+        self._num_rows += rows
+        if self._restarting and self._last_train_step is not None:
+            self._note_restart(self._last_train_step, first)
+        self._restarting = False
+        self._last_train_step = last
+        if not self._has_steps:
+            self.last_step = last
 
     def _note_restart(self, before: int, step: int) -> None:
         if step <= before:
@@ -432,3 +480,10 @@ class StdoutParser:
         if len(self.restarts) < MAX_RESTARTS:
             resumed = self._facts.get("resumed_at")
             self.restarts.append(Restart(after_step=before, first_step=step, resumed_from=resumed))
+
+
+def rows_alone(raw: bytes) -> list[Row] | None:
+    """The rows of a line that says nothing else."""
+    said = read_line(raw)
+    rows = [one for one in said if isinstance(one, Row)]
+    return rows if len(rows) == len(said) else None

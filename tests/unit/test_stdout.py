@@ -281,13 +281,6 @@ def test_bar_is_seen_before_its_line_ends(tmp_path: Path) -> None:
     assert (reader.last_step, reader.announced_total) == (10, 10)
 
 
-def test_waiting_rows_are_seen_at_once(tmp_path: Path) -> None:
-    """A row whose step is not known yet is not given, but its value is seen."""
-    reader = StdoutReader(text(tmp_path, "{'loss': nan, 'epoch': 0.1}\n"))
-    assert list(reader.poll()) == []
-    assert math.isnan(reader.parser.latest["loss"])
-
-
 @pytest.mark.parametrize("name", ["hf.log", "ks.log", "jx.log", "dpo.stderr", "lt.log"])
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
