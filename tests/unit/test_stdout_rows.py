@@ -149,7 +149,14 @@ def everything(path: Path, content: bytes, cuts: list[int], *, learns: bool, **o
             assert not isinstance(item, EventColumns) or sum(w * n for w, n in item.runs or ()) == len(item.tag)
             found += [repr(item)] if isinstance(item, RestartMarker) else list(map(repr, item.events()))
     parser = reader.parser
-    told = parser.last_step, parser.announced_total, parser.rate, parser.num_attempts, parser.are_steps_guessed
+    told = (
+        parser.last_step,
+        parser.announced_total,
+        parser.rate,
+        parser.num_attempts,
+        parser.are_steps_guessed,
+        parser.restarts,
+    )
     return [*found, repr(told), repr(parser._pace.learned), repr(reader.problems(final=True)), reader.sha256]
 
 
