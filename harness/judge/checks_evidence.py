@@ -104,7 +104,8 @@ def check_weights(seen: Observation) -> Check:
                       "by digests that the probe took of parameters before the first step")
     if not is_start_known and not weights.learnt:
         why = f"equal to {weights.start}, which is no start of training" if weights.compared else (
-            weights.why_not_compared or "no start of its format is known")
+            "no start that its loader reads is known" if weights.found == weights.not_inspected
+            else weights.why_not_compared or "no start is known")
         return unproven(name, Reason.WEIGHTS_NOT_COMPARED, expected, "finite, and no start to compare with", why)
     if weights.delivered_unchanged and weights.start_kind != "own-earliest":
         return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.delivered_unchanged[0]} equals the start",

@@ -44,6 +44,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
     start = Path(plan.facts.start_weights) if plan.facts.start_weights else None
     base = start if start is not None and start.is_dir() and not is_adapter(start) else None
+    base = Path(plan.facts.base_weights) if plan.facts.base_weights else base
     where = Surroundings(
         interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=plan.environment,
         allow_pickle=plan.spec.allow_pickle, is_cancelled=is_cancelled)

@@ -278,6 +278,24 @@ def test_key_that_lightning_never_saved_is_no_go(judge_run: Judge) -> None:
     assert run.report["evidence"]["reload"]["missing"] == ["layer.bias"]
 
 
+@pytest.mark.parametrize(("command", "decision", "reasons"), [
+    (script("lightning_script.py", "--max_epochs 3 --lr 0.02 --keeps_start"), "NO-GO", {"weights-unchanged"}),
+    (script("keras_fit.py", "--save-once end"), "GO", set()),
+    (script("keras_fit.py", "--save-once start"), "NO-GO", {"weights-unchanged"}),
+    (script("jax_absl.py", "--orbax_only twice"), "GO", set()),
+    (script("jax_absl.py", "--orbax_only start"), "NO-GO", {"weights-unchanged"}),
+    (script("jax_absl.py", "--orbax_only once"), "CONDITIONAL", {"weights-not-compared"}),
+], ids=lambda value: value.split("/")[-1] if isinstance(value, str) and "/" in value else "")
+def test_saved_weights_are_those_that_were_trained(
+    command: str, decision: str, reasons: set[str], judge_run: Judge
+) -> None:
+    """In formats that only their loader reads: by the probe's digests, else against the run's own start; JAX has no
+    probe, so that a lone checkpoint is unproven.
+    """
+    run = judge_run(command)
+    assert (run.decision, run.reasons) == (decision, reasons), run.output
+
+
 def checkpoints_of(path: Path, *options: str) -> dict[str, Any]:
     """What `python -m harness checkpoints` says."""
     words = [sys.executable, "-m", "harness", "checkpoints", str(path), *options]

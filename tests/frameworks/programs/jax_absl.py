@@ -15,6 +15,7 @@ from safetensors.flax import save_file
 FLAGS = flags.FLAGS
 flags.DEFINE_string("workdir", "jax-out", "Where logs and checkpoints go.")
 flags.DEFINE_integer("num_train_steps", 20, "Steps to train.")
+flags.DEFINE_enum("orbax_only", "", ["", "once", "twice", "start"], "Save by Orbax alone; `start`: the first weights.")
 flags.DEFINE_float("learning_rate", 0.01, "Step size.")
 
 
@@ -43,16 +44,21 @@ def main(_):
     state = train_state.TrainState.create(
         apply_fn=net.apply, params=net.init(key, inputs), tx=optax.adam(FLAGS.learning_rate)
     )
-    save(state.params, workdir / "step_0")
-    manager = ocp.CheckpointManager(workdir / "orbax", options=ocp.CheckpointManagerOptions(max_to_keep=1))
+    start, only = state.params, FLAGS.orbax_only
+    if not only:
+        save(state.params, workdir / "step_0")
+    manager = ocp.CheckpointManager(workdir / "orbax", options=ocp.CheckpointManagerOptions(max_to_keep=2))
+    if only in ("twice", "start"):
+        manager.save(0, args=ocp.args.StandardSave(start))
     with (workdir / "metrics.jsonl").open("w", encoding="utf-8", buffering=1) as log:
         for step in range(1, FLAGS.num_train_steps + 1):
             state, loss, norm = train_step(state, inputs, targets)
             row = {"step": step, "loss": float(loss), "grad_norm": float(norm), "lr": FLAGS.learning_rate}
             log.write(json.dumps(row) + "\n")
-    manager.save(FLAGS.num_train_steps, args=ocp.args.StandardSave(state.params))
+    manager.save(FLAGS.num_train_steps, args=ocp.args.StandardSave(start if only == "start" else state.params))
     manager.wait_until_finished()
-    save(state.params, workdir / f"step_{FLAGS.num_train_steps}")
+    if not only:
+        save(state.params, workdir / f"step_{FLAGS.num_train_steps}")
 
 
 def save(params, directory):

@@ -8,19 +8,20 @@ from torch.utils.data import DataLoader, TensorDataset
 class Regression(L.LightningModule):
     """A linear regression."""
 
-    def __init__(self, lr: float = 0.01, drops: str = ""):
-        """`drops`: a part of names that are left out of its checkpoints."""
+    def __init__(self, lr: float = 0.01, drops: str = "", keeps_start: bool = False):
+        """`drops`: a part of names that are left out of its checkpoints; `keeps_start`: they hold the first weights."""
         super().__init__()
         self.drops = drops
         self.example_input_array = torch.zeros(2, 8)
         self.save_hyperparameters()
         self.layer = torch.nn.Linear(8, 1)
+        self.start = {name: value.clone() for name, value in self.state_dict().items()} if keeps_start else None
 
     def forward(self, inputs):
         return self.layer(inputs)
 
     def on_save_checkpoint(self, checkpoint):
-        state = checkpoint["state_dict"]
+        state = self.start or checkpoint["state_dict"]
         checkpoint["state_dict"] = {name: state[name] for name in state if not self.drops or self.drops not in name}
 
     def _loss(self, batch):
