@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from safetensors.torch import save_file
 
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
+from harness.checkpoints.structure import read_structure
 from harness.checkpoints.targets import parts_of, starts_of, target_of
 
 State = dict[str, Any]
@@ -154,6 +156,30 @@ def test_damaged_part_of_a_distributed_checkpoint_fails(tmp_path: Path) -> None:
     part = next((tmp_path / "step_5").glob("*.distcp"))
     part.write_bytes(part.read_bytes()[:100])
     assert loaded(find_checkpoints(tmp_path)[-1], (), tmp_path)["status"] == "failed"
+
+
+DEEPSPEED = Path(__file__).parent / "cases" / "recorded" / "deepspeed"
+
+
+@pytest.mark.parametrize(("copied", "kind"), [((), "changed"), (("mp_rank_00_model_states.pt",), "none")])
+def test_model_states_of_deepspeed_are_compared(copied: tuple[str, ...], kind: str, tmp_path: Path) -> None:
+    """Real ones of ZeRO stage 1; with the model of the start in its place, the moved optimizer proves nothing."""
+    shutil.copytree(DEEPSPEED / "zero1", tmp_path, dirs_exist_ok=True)
+    for name in copied:
+        shutil.copy(tmp_path / "global_step0" / name, tmp_path / "global_step5" / name)
+    own = find_checkpoints(tmp_path)
+    assert [one.step for one in own] == [0, 5]
+    answer = loaded(own[-1], starts_of(own[-1], own, None), tmp_path)
+    assert (answer["status"], answer["adapter"], answer["comparison"]["kind"]) == ("ok", "deepspeed", kind), answer
+
+
+def test_shards_of_zero_stage_3_are_not_attempted(tmp_path: Path) -> None:
+    """Empty placeholders are no model: what puts the real weights together is named."""
+    own = find_checkpoints(DEEPSPEED / "zero3")
+    assert [(one.step, read_structure(one).format, read_structure(one).complete) for one in own] == [
+        (0, "deepspeed", True), (5, "deepspeed", True)]
+    answer = loaded(own[-1], starts_of(own[-1], own, None), tmp_path)
+    assert (answer["status"], answer["comparison"]) == ("not-attempted", None) and "zero_to_fp32" in answer["error"]
 
 
 def test_each_model_of_a_compound_delivery_is_loaded(tmp_path: Path) -> None:

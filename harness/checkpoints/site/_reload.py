@@ -74,8 +74,7 @@ def load(request, answer):
     elif adapter in ("safetensors", "torch", "deepspeed", "torch-distributed"):
         import _load_torch
 
-        name = "torch" if adapter == "deepspeed" else adapter.replace("-", "_")
-        getattr(_load_torch, f"load_{name}")(request, answer)
+        getattr(_load_torch, "load_" + adapter.replace("-", "_"))(request, answer)
     elif adapter in ("keras", "keras-weights", "orbax", "flax"):
         import _load_arrays
 
