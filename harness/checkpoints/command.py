@@ -6,16 +6,16 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.checkpoints.inspect import CheckpointSeen, verify_checkpoint
 from harness.checkpoints.inventory import Checkpoint, take_inventory
 from harness.checkpoints.records import find_recorded_best, history_of
-from harness.checkpoints.reload import Surroundings, reload_checkpoint
+from harness.checkpoints.reload import Surroundings, Target, reload_checkpoint
 from harness.checkpoints.structure import read_structure
-from harness.checkpoints.targets import targets_of
+from harness.checkpoints.targets import starts_of, targets_of
 from harness.errors import ConfigError
 from harness.watch.early_stopping import direction_of, find_metric
 
@@ -42,8 +42,8 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     """{ok, checkpoints: [{path, step, metrics, complete, problems, ...}], latest, best, reload}, the earliest first.
 
     `complete` is null where only a loader could tell. Without `verify` only headers and structure are read. `ok` is
-    true where there is a whole latest one and, with `reload`, the best one loads. ConfigError for a path that is not
-    there and for a metric whose direction cannot be told.
+    true where there is a whole latest one and, with `reload`, the best one loads and is another than `base`.
+    ConfigError for a path that is not there and for a metric whose direction cannot be told.
     """
     if not asked.root.exists():
         raise ConfigError(f"{asked.root}: no such file or directory")
@@ -57,18 +57,30 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     if asked.reload and best is not None:
         where = Surroundings(interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
                              allow_pickle=asked.allow_pickle)
-        reload = _worst([reload_checkpoint(target, where) for target in targets_of(best[0], asked.base)])
+        reload = _worst([reload_checkpoint(_with_start(target, best[0], asked.base), where)
+                         for target in targets_of(best[0], asked.base)])
     newest_broken = bool(rows) and latest is not None and rows[-1][1]["complete"] is False
     unfinished: list[dict[str, Any]] = [{"path": str(path), "step": None, "metrics": {}, "complete": False,
                    "problems": ["its save did not end: its name says so"]} for path in inventory.unfinished]
     return {
         "ok": latest is not None and not newest_broken and (
-            not asked.reload or (reload is not None and reload["status"] == "ok")),
+            not asked.reload or (reload is not None and reload["status"] == "ok" and _has_changed(reload))),
         "checkpoints": [row for _, row in rows] + unfinished,
         "latest": str(latest[0].path) if latest else None,
         "best": str(best[0].path) if best else None,
         "reload": reload,
     }
+
+
+def _with_start(target: Target, one: Checkpoint, base: Path | None) -> Target:
+    """With the base as what its values are compared with; an adapter stands on it instead."""
+    return target if base is None or target.adapter == "peft" else replace(target, starts=starts_of(one, (), base))
+
+
+def _has_changed(reload: Mapping[str, Any]) -> bool:
+    """False where its values were compared with the base, and no learning tells the two apart."""
+    compared = reload.get("comparison")
+    return not isinstance(compared, dict) or compared.get("kind") == "changed"
 
 
 def _worst(reloads: list[dict[str, Any]]) -> dict[str, Any]:

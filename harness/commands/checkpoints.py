@@ -15,7 +15,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--mode", choices=("min", "max"), help="which way it improves, when its name does not say so")
     parser.add_argument("--verify", action="store_true", help="read every tensor: finite values, a digest per file")
     parser.add_argument("--reload", action="store_true", help="load the best one in a fresh process")
-    parser.add_argument("--base", type=Path, metavar="DIR", help="the model that an adapter was trained on")
+    parser.add_argument("--base", type=Path, metavar="DIR", help="the model that training started from"
+                        " or that an adapter stands on")
     parser.add_argument("--allow-pickle", action="store_true", help="let the reload run code from the checkpoint")
     parser.set_defaults(function=run)
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
+from harness.checkpoints.command import Asked, checkpoints_report
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.structure import read_structure
@@ -94,6 +95,21 @@ def test_given_start_of_another_format_comes_first(tmp_path: Path) -> None:
     found = loaded(own[-1], starts, tmp_path)["comparison"]
     assert (found["kind"], found["start_kind"], found["changed_names"]) == ("changed", "start-weights", ["a.bias"])
     assert starts_of(own[-1], own, tmp_path / "out") == ()
+
+
+@pytest.mark.parametrize(("names", "ok", "kind"), [(("a.bias",), True, "changed"), ((), False, "none")])
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_command_compares_with_the_base(
+    suffix: str, names: tuple[str, ...], ok: bool, kind: str, tmp_path: Path
+) -> None:
+    """`checkpoints DIR --reload --base DIR`: a copy of the base is not ok."""
+    (tmp_path / "base").mkdir()
+    save_file(START, tmp_path / "base" / "model.safetensors")
+    (tmp_path / "out").mkdir()
+    save = save_file if suffix == "safetensors" else torch.save
+    save(moved(START, *names), tmp_path / "out" / f"model_step_5.{suffix}")
+    report = checkpoints_report(Asked(root=tmp_path / "out", reload=True, base=tmp_path / "base"))
+    assert (report["ok"], report["reload"]["comparison"]["kind"]) == (ok, kind), report["reload"]
 
 
 def test_start_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
