@@ -58,7 +58,9 @@ def find_cause(
     if ordered:
         finding.cause = ordered[0]
     elif others:
-        finding.cause = min(others, key=_consequence_key)
+        is_by_worker = any(event.rule is not None and event.rule.id == "worker-exit" for event in others)
+        finding.cause = min(others, key=lambda event: (
+            is_by_worker and event.text == "signal SIGTERM", *_consequence_key(event)))
         finding.is_consequence_only = True
     if confirmed is not None and finding.cause is not None and _explains(confirmed, finding.cause, left):
         finding.confirms, finding.cause = confirmed, _killed(confirmed, left) or confirmed

@@ -6,7 +6,7 @@ import re
 
 from harness.diagnosis import elastic
 from harness.diagnosis.inputs import LogFile
-from harness.diagnosis.model import Event, EventKind, Place, Role, Where
+from harness.diagnosis.model import Event, EventKind, Place, Role, Rule, Where
 from harness.diagnosis.prefixes import Labelled, named_rank, split_label, stamp_in
 from harness.diagnosis.rules import match_rule
 from harness.diagnosis.scan import LogScanner, RawLine, has_sign
@@ -163,7 +163,7 @@ class LogReader:
         if found := elastic.FAILED.search(text):
             event.kind, event.pid, event.text = EventKind.EXIT, int(found[3]), elastic.exit_text(int(found[1]))
             event.rank = int(found[2])
-            event.rule = match_rule(Where.EXIT, event.text)
+            event.rule = rule_of_worker(event.text)
             return event.rule is not None
         rule = match_rule(Where.LINE, text) if not _USAGE.match(text) else None
         if rule is not None:
@@ -214,7 +214,7 @@ class LogReader:
             event = Event(kind=EventKind.EXIT, place=worker.place, offset=self.scanner.size, order=self._next(),
                           stream=f"{self.log.path}:summary", rank=worker.rank, pid=worker.pid,
                           stamp=stamp_in(worker.time), text=text)
-            event.rule = match_rule(Where.EXIT, text)
+            event.rule = rule_of_worker(text)
             if event.rule is not None:
                 self._keep(event)
 
@@ -254,6 +254,11 @@ class LogReader:
             if other.label == label and other.rest.strip():
                 lines.append(other.rest.decode("utf-8", "replace").rstrip())
         return lines
+
+
+def rule_of_worker(text: str) -> Rule | None:
+    """Of an exit that a launcher tells of a worker: one without a signal says at least whose output to look into."""
+    return match_rule(Where.EXIT, text) or match_rule(Where.EXIT, f"worker: {text}")
 
 
 def classify(event: Event, frames: str) -> None:

@@ -62,7 +62,7 @@ def _quotes(event: Event, kind: str, out_dir: Path) -> list[dict[str, Any]]:
     if event.link is None:
         return [_entry(kind, event.place, out_dir, event.detail or (event.rule.id if event.rule else ""))]
     note = f"rule {event.rule.id}" if event.rule else ""
-    quoted = [_entry(kind, place, out_dir, "frame") for place in event.link.frames[-2:]]
+    quoted = [_entry(kind, place, out_dir, "frame") for place in _code(event.link.frames)[-2:]]
     quoted.append(_entry(kind, event.link.place, out_dir, note))
     if event.link.file:
         quoted.append(_note("source", f"raised at {event.link.file}:{event.link.source_line}"))
@@ -84,6 +84,11 @@ def _dropped_rows(log: Path, out_dir: Path) -> list[dict[str, Any]]:
         return []
     place = Place(path=log, line=found[0], text=found[1].decode("utf-8", "replace"))
     return [_entry("source", place, out_dir, "rows that were left out")]
+
+
+def _code(frames: Sequence[Place]) -> list[Place]:
+    """Frames without the marks that Python puts below a line of code."""
+    return [place for place in frames if set(place.text.strip()) - set("^~")]
 
 
 def _progress(reading: RunReading, facts: RunFacts, out_dir: Path) -> list[dict[str, Any]]:

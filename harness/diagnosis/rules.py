@@ -168,8 +168,9 @@ _NUMBERS = (
           r"|\b(?:nan|non-?finite)\b.{0,30}(?:loss|grad|logits)|Input contains NaN", 0.92,
           "A value became NaN or infinite.", "find-first-nan lower-lr",
           rules_out="the call that raised: the value was not finite before it"),
-    _rule("nan-logged", C.NAN_INF, _LINE, r"(?i)\bloss\w{0,20}['\"]?\s{0,3}[:= ]\s{0,3}['\"]?(?:nan|[-+]?inf)\b", 0.75,
-          "The loss became NaN or infinite while training went on.", "find-first-nan lower-lr"),
+    _rule("nan-logged", C.NAN_INF, _LINE, r"(?i)\bloss\w{0,20}['\"]?\s{0,3}[:= ]\s{0,3}['\"]?"
+          r"(?:nan|[-+]?inf(?:inity)?)\b", 0.75, "The loss became NaN or infinite while training went on.",
+          "find-first-nan lower-lr"),
     _rule("loss-scale", C.OPTIMIZATION_DIVERGENCE, _EXCEPTION, r"(?i)loss scale already at minimum"
           r"|loss (?:has )?(?:diverged|exploded)", 0.9,
           "Gradients overflowed at every loss scale: the optimization diverged.", "lower-lr"),
@@ -194,6 +195,9 @@ _FILES = (
           "The process used up its file descriptors.", "more-files"),
     _rule("io-error", C.IO_CHECKPOINT, _EXCEPTION, r"Input/output error|Stale file handle|Transport endpoint", 0.85,
           "The storage failed.", "other-host", infra=True),
+    _rule("checkpoint-unreadable", C.IO_CHECKPOINT, _EXCEPTION, r"^(?:OSError|EOFError|ValueError|KeyError"
+          r"|AttributeError)\b|Invalid magic number", 0.75, "A checkpoint cannot be read: it is damaged, cut short or "
+          "not what the program takes it for.", "other-checkpoint", frames=r"torch\.load\(|safe_open\(|load_file\("),
 )
 _HUB = (
     _rule("hub-refused", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)GatedRepoError|\b(?:401|403)\b.{0,60}(?:client"
@@ -299,6 +303,9 @@ _PROCESS = (
           "The run was stopped by whoever started it.", "resume"),
     _rule("usage", C.CONFIG_ERROR, _EXIT, r"^exit code (?:2|64|126|127)$", 0.4,
           "The exit code is that of a refused command line or a missing command.", "fix-flag", role=_EFFECT),
+    _rule("worker-exit", C.PROCESS_CRASH, _EXIT, r"^worker: exit code [1-9]", 0.4,
+          "The launcher reports that a worker ended with an exit code of its own; its output is not in the logs given.",
+          "per-rank-logs", role=_EFFECT, rules_out="the workers that were sent SIGTERM: the launcher ended them after"),
     _rule("thread-queue", C.PROCESS_CRASH, _EXCEPTION, r"^(?:_?queue\.Empty|StopIteration|concurrent\.futures\S{0,40}"
           r"(?:TimeoutError|BrokenProcessPool)|asyncio\S{0,30}(?:TimeoutError|CancelledError)|RayTaskError"
           r"|\S{0,40}RemoteTraceback|\S{0,30}CalledProcessError)", 0.3,

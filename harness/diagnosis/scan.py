@@ -23,14 +23,17 @@ SIGNS = (
     b"error", b"traceback (most", b"exception", b"kill", b"signal", b"sigterm", b"exit",
     b"watchdog", b"cancel", b"out of mem", b"fail", b"terminat", b"abort", b"tion fault", b"timeout (",
     b"denied", b"nan", b"preempt", b"not found", b"no space", b"no module",
+    b"loss inf", b"loss: inf", b"loss=inf", b"loss = inf", b"loss': inf", b"loss': 'inf", b'loss": inf',
 )
 """Without case. A line that none of them stands in says nothing that is looked for."""
 _SIGNS_ABROAD = tuple(text.encode() for text in ("失败", "超时", "无法", "耗尽", "不存在", "权限", "不足"))
 _LOWER = bytes(range(65)) + bytes(range(97, 123)) + bytes(range(91, 256))
 _FLAT = _LOWER.replace(b"\r", b"\n")
 _DROPPED = b"""EeSsJjQqVvYyZz 0123456789.,:;=-+/|\\_#%<>()[]{}'"\t"""
-_SHORT_SIGNS = tuple(sign.translate(_LOWER, _DROPPED) for sign in SIGNS)
-"""What is left of the signs in a text without what is dropped, which is less than half as long to search."""
+_SHORT_SIGNS: dict[bytes, list[bytes]] = {}
+"""{what is left of signs in a text without what is dropped, which is less than half as long to search: these signs}."""
+for _sign in SIGNS:
+    _SHORT_SIGNS.setdefault(_sign.translate(_LOWER, _DROPPED), []).append(_sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ def sign_spots(block: bytes, begin: int) -> list[int]:
     """
     text = block[begin:] if begin else block
     short = text.translate(_LOWER, _DROPPED)
-    signs = [sign for sign, shortened in zip(SIGNS, _SHORT_SIGNS, strict=True) if shortened in short]
+    signs = [sign for shortened, those in _SHORT_SIGNS.items() if shortened in short for sign in those]
     signs += () if text.isascii() else [sign for sign in _SIGNS_ABROAD if sign in text]
     if not signs:
         return []

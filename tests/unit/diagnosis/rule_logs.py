@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,16 @@ class Sample:
     exit_code: int | None = 1
     stopped: str | None = None
     reasons: tuple[str, ...] = ()
+
+
+LOGS = Path(__file__).parent / "logs"
+RECORDED = Path(__file__).parents[1] / "cases" / "recorded" / "areno-failures"
+
+
+def recorded(name: str) -> str:
+    """The log of a program that failed for real; `recording.py` says of which, or it is AReno's."""
+    place = LOGS / name if (LOGS / name).exists() else RECORDED / name
+    return place.read_text(encoding="utf-8")
 
 
 def raised(error: str, *frames: str) -> str:
@@ -41,7 +52,7 @@ SAMPLES: dict[str, Sample] = {
     "oom-rollout": Sample(raised(OOM, ROLLOUT), raised(OOM, TRAIN)),
     "oom-train": Sample(raised(OOM, TRAIN), raised(OOM, ROLLOUT)),
     "oom-device": Sample(raised(OOM), "Warning: CUDA out of memory is likely with this batch size\n"),
-    "oom-host-alloc": Sample(raised("MemoryError"), raised(OOM)),
+    "oom-host-alloc": Sample(recorded("rule-oom-host-alloc.log"), raised(OOM)),
     "oom-host-confirmed": Sample("slurmstepd: error: Detected 1 oom_kill event in StepId=4522.batch. Some of the step "
                                  "tasks have been OOM Killed.\n", "kernel oom killer is configured: oom_score_adj=0\n"),
     "oom-host-suspected": Sample("step 1/9 loss 1.0\n", "step 1/9 loss 1.0\n" + PLAIN, exit_code=-9),
@@ -54,7 +65,7 @@ SAMPLES: dict[str, Sample] = {
                                      raised("RuntimeError: CUDA error: an illegal memory access was encountered")),
     "capture": Sample(raised("RuntimeError: CUDA error: operation not permitted when stream is capturing"),
                       raised("RuntimeError: the camera stopped capturing frames")),
-    "compile": Sample(raised("torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:"),
+    "compile": Sample(recorded("rule-compile.log"),
                       raised("re.error: cannot compile the pattern at position 3")),
     "gpu-hardware": Sample(raised("RuntimeError: CUDA error: uncorrectable ECC error encountered"),
                            raised("RuntimeError: CUDA error: invalid argument")),
@@ -62,77 +73,66 @@ SAMPLES: dict[str, Sample] = {
                        "[12.1] NVRM: Xid (PCI:0000:65:00): 31, pid=912, MMU fault, error.\n"),
     "gpu-xid": Sample("[12.1] NVRM: Xid (PCI:0000:65:00): 31, pid=912, MMU fault, error.\n",
                       "NVRM: loading NVIDIA UNIX x86_64 Kernel Module 550.54, no error\n"),
-    "cuda-missing": Sample(raised("RuntimeError: No CUDA GPUs are available"),
+    "cuda-missing": Sample(recorded("rule-cuda-missing.log"),
                            raised("RuntimeError: no data is available")),
     "cuda-error": Sample(raised("RuntimeError: CUDA error: an illegal memory access was encountered"),
                          "CUDA errors are checked for after each step\n" + PLAIN),
-    "port-in-use": Sample(raised("torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
-                                 "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: "
-                                 "address already in use"),
+    "port-in-use": Sample(recorded("rule-port-in-use.log"),
                           raised("ValueError: this name is already in use")),
     "port-in-use-line": Sample("ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address "
                                "already in use\n", "error: the port is not in use\n"),
     "nccl-watchdog": Sample("[rank0]:[E110 10:25:07.100 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective "
                             "operation timeout: WorkNCCL(SeqNum=412, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600011 "
                             "milliseconds before timing out.\n", "watchdog: started with a timeout of 600 s\n" + PLAIN),
-    "collective-timeout": Sample(raised("RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting "
-                                        "1800000ms for recv operation to complete"),
+    "collective-timeout": Sample(recorded("ranks-hang.log"),
                                  raised("TimeoutError: the user did not answer")),
-    "pipe-lost": Sample(raised("ConnectionResetError: [Errno 104] Connection reset by peer",
-                               "/usr/lib/python3.11/multiprocessing/connection.py:_recv: chunk = read(handle, remaining)"),
+    "pipe-lost": Sample(recorded("rule-pipe-lost.log"),
                         raised("ConnectionResetError: [Errno 104] Connection reset by peer",
                                "/usr/lib/python3.11/ssl.py:read: return self._sslobj.read(len, buffer)")),
-    "connection-lost": Sample(raised("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected("
-                                     "'Remote end closed connection without response'))"),
+    "connection-lost": Sample(recorded("rule-connection-lost.log"),
                               raised("RuntimeError: [pair.cc:553] Connection reset by peer [127.0.0.1]:3991.")),
     "peer-gone": Sample(raised("RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:3991."),
                         raised("RuntimeError: the connection pool is closed by its owner")),
-    "rendezvous": Sample(raised("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the "
-                                "C10d store has failed."), raised("ValueError: --rdzv-backend was not given")),
+    "rendezvous": Sample(recorded("rule-rendezvous.log"), raised("ValueError: --rdzv-backend was not given")),
     "nccl-error": Sample(raised("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2006, unhandled "
                                 "system error"), raised("ValueError: backend nccl is not a gloo one")),
     "elastic-agent": Sample("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
                             raised("ValueError: child 3 failed")),
     "dataset-cache": Sample(raised("RuntimeError: Dataset cache is incomplete; download it again"),
                             raised("RuntimeError: the KV cache is incomplete")),
-    "dataset-contract": Sample(raised("ValueError: dataset row must contain `prompt`; use --dataset-loader-fn to normalize "
-                                      "raw rows"), raised("ValueError: config must contain `lr`")),
-    "shared-memory": Sample(raised("RuntimeError: DataLoader worker (pid 22) is killed by signal: Bus error. It is possible "
-                                   "that dataloader's workers are out of shared memory."),
+    "dataset-contract": Sample(recorded("gspo-no-loader.log"), raised("ValueError: config must contain `lr`")),
+    "shared-memory": Sample(recorded("ranks-worker-bus.log"),
                             raised("RuntimeError: DataLoader worker (pid 22) is killed by signal: Killed.")),
-    "dataloader-worker": Sample(raised("RuntimeError: DataLoader worker (pid(s) 5107) exited unexpectedly"),
+    "dataloader-worker": Sample(recorded("ranks-worker-killed.log"),
                                 "DataLoader worker 3 started (pid 5107), no errors\n" + PLAIN),
     "dataloader-gone": Sample(
-        raised("ConnectionResetError: [Errno 104] Connection reset by peer",
-               "/venv/torch/utils/data/dataloader.py:_try_get_data: data = self._data_queue.get(timeout=timeout)"),
+        recorded("ranks-worker-gone.log"),
         raised("ConnectionResetError: [Errno 104] Connection reset by peer", "/srv/job/client.py:read: sock.recv(9)")),
-    "dataset-schema": Sample(raised("KeyError: 'labels'", DATA), raised("KeyError: 'HOME'", TRAIN)),
-    "data-parse": Sample(raised("json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
+    "dataset-schema": Sample(recorded("rule-dataset-schema.log"), raised("KeyError: 'HOME'", TRAIN)),
+    "data-parse": Sample(recorded("rule-data-parse.log"),
                          raised("ValueError: no decoder for this model")),
-    "reward": Sample(raised("IndexError: list index out of range", "/srv/areno/api/rewards.py:score_reward_records: x",
-                            "/home/user/badreward.py:reward_fn: return float(text[1])"),
+    "reward": Sample(recorded("reward-indexerror.log"),
                      raised("IndexError: list index out of range", TRAIN)),
     "agent-filtered": Sample(raised("RuntimeError: all agent trajectories were filtered (0 overlong, 4 invalid)"),
                              "agent trajectories were filtered: 1 of 8, no error\n" + PLAIN),
     "rollout-engine": Sample(raised("RuntimeError: MLX rollout scheduler failed"),
                              raised("RuntimeError: the rollout is too short")),
-    "nan": Sample(raised("RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."),
+    "nan": Sample(recorded("rule-nan.log"),
                   raised("ValueError: nanosecond timestamps are not supported")),
-    "nan-logged": Sample("{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.5}\n",
+    "nan-logged": Sample(recorded("rule-nan-logged.log"),
                          "{'loss': 1.5, 'eval_nan_count': 0, 'epoch': 0.5}\n"),
     "loss-scale": Sample(raised("Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting "
                                 "run."), "Grad overflow, reducing loss scale to 32768\n" + PLAIN),
-    "disk-full": Sample(raised("OSError: [Errno 28] No space left on device"), raised(OOM)),
-    "disk-full-line": Sample("tee: train.log: No space left on device\n", "no space between the words, error\n"),
+    "disk-full": Sample(recorded("rule-disk-full.log"), raised(OOM)),
+    "disk-full-line": Sample(recorded("rule-disk-full-line.log"), "no space between the words, error\n"),
     "disk-quota": Sample(raised("OSError: [Errno 122] Disk quota exceeded: '/home/u/ckpt'"),
                          raised("ValueError: maximum length exceeded")),
-    "checkpoint-damaged": Sample(raised("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding "
-                                        "central directory"), raised("RuntimeError: stream reader is closed")),
-    "read-only": Sample(raised("PermissionError: [Errno 13] Permission denied: '/ckpt/step_1'"),
+    "checkpoint-damaged": Sample(recorded("rule-checkpoint-damaged.log"), raised("RuntimeError: stream reader is closed")),
+    "read-only": Sample(recorded("rule-read-only.log"),
                         raised("ValueError: mode 'read' is not known")),
-    "permission-line": Sample("bash: ./train.sh: Permission denied\n", "user: the operation was denied by policy\n"),
-    "open-files": Sample(raised("OSError: [Errno 24] Too many open files: 'x'"), raised("ValueError: too many values")),
-    "io-error": Sample(raised("OSError: [Errno 5] Input/output error"), raised("OSError: [Errno 28] No space left on "
+    "permission-line": Sample(recorded("rule-permission-line.log"), "user: the operation was denied by policy\n"),
+    "open-files": Sample(recorded("rule-open-files.log"), raised("ValueError: too many values")),
+    "io-error": Sample(recorded("rule-io-error.log"), raised("OSError: [Errno 28] No space left on "
                                                                               "device")),
     "hub-refused": Sample(raised("requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://hub"),
                           raised("ValueError: 401 rows are not divisible by 8")),
@@ -140,28 +140,24 @@ SAMPLES: dict[str, Sample] = {
                             raised("ValueError: 429 steps are too few")),
     "hub-missing": Sample(raised("requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://hub"),
                           raised("KeyError: 404")),
-    "hub-offline": Sample(raised("huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/"
-                                 "models/a/b: offline mode is enabled."), raised("ValueError: the node is offline")),
-    "address-refused": Sample(raised("requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=9): Max "
-                                     "retries exceeded with url: /m (Caused by NewConnectionError('Failed to establish a "
-                                     "new connection: [Errno 111] Connection refused'))"),
+    "hub-offline": Sample(recorded("rule-hub-offline.log"), raised("ValueError: the node is offline")),
+    "address-refused": Sample(recorded("rule-address-refused.log"),
                               raised("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='h', port=443): Max "
                                      "retries exceeded with url: /m (Caused by ConnectTimeoutError())")),
-    "hub-unreachable": Sample(raised("modelscope_hub.errors.FileDownloadError: [E1001] 下载总时限已耗尽；已保存可继续下载的临时文件"),
+    "hub-unreachable": Sample(recorded("modelscope-unreachable.log"),
                               raised("ValueError: 数据格式不对")),
     "deepspeed-mismatch": Sample("ValueError: Please correct the following DeepSpeed config values that mismatch "
                                  "TrainingArguments values:\n- ds optimizer.params.lr=0.0001 vs hf learning_rate=5e-06\n",
                                  raised("ValueError: DeepSpeed is not installed")),
-    "wrong-flag": Sample("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --no-such-flag\n",
+    "wrong-flag": Sample(recorded("rule-wrong-flag.log"),
                          "parser: error rate is 3 percent, no choice was invalid\n", exit_code=2),
-    "arguments-unused": Sample(raised("ValueError: Some specified arguments are not used by the HfArgumentParser: "
-                                      "['--lr']"), raised("ValueError: some rows are not used")),
-    "missing-module": Sample(raised("ModuleNotFoundError: No module named 'flash_attn'"),
+    "arguments-unused": Sample(recorded("rule-arguments-unused.log"), raised("ValueError: some rows are not used")),
+    "missing-module": Sample(recorded("rule-missing-module.log"),
                              "the module flash_attn was not found, falling back\n" + PLAIN),
-    "missing-module-line": Sample("/usr/bin/python: No module named train\n", "snake: no module was changed\n"),
-    "command-missing": Sample("run.sh: line 2: torchrun: command not found\n", "cache entry not found, downloading\n",
+    "missing-module-line": Sample(recorded("rule-missing-module-line.log"), "snake: no module was changed\n"),
+    "command-missing": Sample(recorded("rule-command-missing.log"), "cache entry not found, downloading\n",
                               exit_code=127),
-    "missing-file": Sample(raised("FileNotFoundError: [Errno 2] No such file or directory: 'cfg.yaml'"),
+    "missing-file": Sample(recorded("rule-missing-file.log"),
                            raised("ValueError: the file is empty")),
     "metric-for-best": Sample(raised("KeyError: \"The `metric_for_best_model` training argument is set to 'eval_f1', which "
                                      "is not found in the evaluation metrics.\""), raised("KeyError: 'eval'")),
@@ -181,26 +177,28 @@ SAMPLES: dict[str, Sample] = {
                         raised("ValueError: an actor has no critic")),
     "signal-handler": Sample("step 3/9 loss 1.0\ncaught signal 15, exiting\n", "signal 15 will be caught and handled\n",
                              exit_code=0),
-    "signal-exception": Sample(raised("torch.distributed.elastic.multiprocessing.api.SignalException: Process 9 got signal: "
-                                      "15"), raised("ValueError: the signal is too weak")),
+    "signal-exception": Sample(recorded("rule-signal-exception.log"), raised("ValueError: the signal is too weak")),
     "terminated": Sample("step 1/9 loss 1.0\n", "step 1/9 loss 1.0\n" + PLAIN, exit_code=-15),
     "closing-signal": Sample("W0110 04:00:01.000000 8999 torch/distributed/elastic/multiprocessing/api.py:897] Sending "
                              "process 9000 closing signal SIGTERM\n", "process 9000 is closing, no signal was sent\n"),
     "bus-error": Sample("step 1/9 loss 1.0\n", "step 1/9 loss 1.0\n" + PLAIN, exit_code=-7),
-    "bus-error-line": Sample("run.sh: line 3: 912 Bus error               (core dumped) python train.py\n",
+    "bus-error-line": Sample(recorded("rule-bus-error-line.log"),
                              "the bus arrived, error 0\n"),
-    "segfault": Sample("Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n",
+    "segfault": Sample(recorded("rule-segfault.log"),
                        "error of the segmentation head: 0.3\nusage: train.py [-h] [--lr LR]\n"
                        "                [--crash {exit,SIGSEGV,SIGKILL}] [--error ERROR]\n"),
     "segfault-exit": Sample("step 1/9 loss 1.0\n", "step 1/9 loss 1.0\n" + PLAIN, exit_code=139),
     "native-exception": Sample("terminate called after throwing an instance of 'std::runtime_error'\n",
                                "workers terminate after the last batch\n"),
     "aborted": Sample("step 1/9 loss 1.0\n", "step 1/9 loss 1.0\n" + PLAIN, exit_code=-6),
-    "hang-dump": Sample("Timeout (0:05:00)!\nThread 0x00007f (most recent call first):\n", "Timeout: none, no error\n"),
+    "hang-dump": Sample(recorded("rule-hang-dump.log"), "Timeout: none, no error\n"),
     "stalled": Sample("step 1/9 loss 1.0\n", "step 1/9 loss 1.0\n" + PLAIN, exit_code=-15, stopped="timeout"),
     "cancelled": Sample("step 1/9 loss 1.0\n", PLAIN, exit_code=-15, stopped="cancelled"),
+    "worker-exit": Sample(recorded("rule-worker-exit.log"), "worker 3 has exit code 1 in its table of codes\n"),
+    "checkpoint-unreadable": Sample(recorded("rule-checkpoint-unreadable.log"),
+                                    raised("OSError: [Errno 22] Invalid argument", TRAIN)),
     "usage": Sample("step 1/9 loss 1.0\n", PLAIN, exit_code=2),
-    "thread-queue": Sample(raised("_queue.Empty"), PLAIN),
+    "thread-queue": Sample(recorded("rule-thread-queue.log"), PLAIN),
     "exit-call": Sample(raised("SystemExit: 3"), PLAIN),
     "judged-not-finite": Sample("", "finiteness-unproven", exit_code=0, reasons=("loss-not-finite",)),
     "judged-no-signal": Sample("", "effect-unproven", exit_code=0, reasons=("no-learning-signal",)),
@@ -219,6 +217,6 @@ SAMPLES: dict[str, Sample] = {
     "stopped-on-crash": Sample("", "stopped-on-anomaly", exit_code=0, reasons=("stopped-on-crash",)),
     "judged-lost": Sample("", "exit-code", exit_code=0, reasons=("supervisor-lost",)),
     "judged-command": Sample("", "exit-code", exit_code=0, reasons=("entrypoint-missing",)),
-    "uncaught-exception": Sample(PLAIN, raised("KeyError: 'labels'", DATA)),
+    "uncaught-exception": Sample(recorded("rule-uncaught-exception.log"), raised("KeyError: 'labels'", DATA)),
 }
 EXIT_RULES = ("oom-host-suspected", "terminated", "bus-error", "segfault-exit", "aborted", "stalled", "cancelled", "usage")

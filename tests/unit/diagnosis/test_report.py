@@ -22,6 +22,7 @@ from tests.unit.diagnosis.rule_logs import OOM, TRAIN, raised
 from tests.unit.run_dirs import RunDir
 
 CASES = Path(__file__).parents[1] / "cases"
+LOGS = Path(__file__).parent / "logs"
 CASE_04 = CASES / "04-areno-first-worker-oom" / "log.txt"
 RISKS = ["safe", "needs-approval", "dangerous"]
 
@@ -229,3 +230,124 @@ def test_damaged_out_dir_is_diagnosed_as_far_as_it_goes(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text("{\n[]\n")
     (tmp_path / "train.log").write_text(raised(OOM, TRAIN))
     assert diagnose([tmp_path])["primary_cause"] == "oom"
+
+
+def test_launcher_alone_names_the_rank_that_ended_by_itself(tmp_path: Path) -> None:
+    """torchrun's own output, the ranks' being elsewhere: the one that exited, not the one that it then ended; what
+    ended it is in another log, which is asked for."""
+    document = of(tmp_path, LOGS / "rule-worker-exit.log", exit_code=1)
+    assert (document["primary_cause"], document["first_causal"]["rank"], document["decision"]) == (
+        "process-crash", 1, "NO-GO")
+    assert document["primary_cause_confidence"] <= 0.4
+    assert any("terminated of rank 0" in entry["note"] for entry in document["evidence"])
+
+
+def test_quoted_frames_are_code(tmp_path: Path) -> None:
+    """Not the marks that Python puts below it."""
+    document = of(tmp_path, LOGS / "rule-dataset-schema.log", exit_code=1)
+    frames = [entry["text"] for entry in document["evidence"] if entry["note"] == "frame"]
+    assert frames[-1] == "def __getitem__(self, index): return {'text': 1}['labels']"
+
+
+def expected(case: str) -> Any:
+    """The right values of a case."""
+    return json.loads((CASES / case / "expected.json").read_text(encoding="utf-8"))
+
+
+def ranks_of(document: dict[str, Any], rule: str) -> list[int]:
+    """Ranks whose event of a rule is told to follow from the cause."""
+    notes = [entry["note"] for entry in document["evidence"] if entry["kind"] == "ruled-out"]
+    return sorted({int(note.split()[3]) for note in notes if note.startswith(f"{rule} of rank ")})
+
+
+def texts(document: dict[str, Any], kind: str) -> list[str]:
+    """The evidence of a kind."""
+    return [entry["text"] for entry in document["evidence"] if entry["kind"] == kind]
+
+
+def test_document_of_case_04(tmp_path: Path) -> None:
+    """Rank, kind, time and class of the first error; the watchdogs follow; the advice is about memory."""
+    right = expected("04-areno-first-worker-oom")
+    document = of(tmp_path, CASE_04)
+    causal = document["first_causal"]
+    assert {key: causal[key] for key in ("rank", "kind", "time")} == {
+        key: right["first_causal"][key] for key in ("rank", "kind", "time")}
+    assert (document["primary_cause"], right["first_causal"]["class"]) == ("oom", "oom_gpu")
+    assert "accelerator memory" in document["root_cause"]
+    assert ranks_of(document, "nccl-watchdog") == ranks_of(document, "peer-gone") == right["secondary_ranks"]
+    assert not any("NCCL" in fix["action"] or "collective" in fix["action"] for fix in document["fixes"])
+
+
+def test_document_of_case_19(tmp_path: Path) -> None:
+    """Requeued and completed: a note about the preemption, no failure."""
+    right = expected("19-resume-overlap-after-requeue")
+    document = of(tmp_path, CASES / "19-resume-overlap-after-requeue" / "slurm-77.out", exit_code=0)
+    assert (document["run_status"], document["decision"], right["verdict"]) == ("recovered", "GO", "completed")
+    assert texts(document, "progress") == [f"last progress: step {right['last_step']} of 500"]
+    assert document["contributing_factors"] == [f"recovered from preempted: {right['preempted_attempts']} time(s)"]
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+def test_document_of_case_31(kernel: bool, tmp_path: Path) -> None:
+    """Rank and signal; suspected or confirmed; the others were ended after it; the advice is about host memory."""
+    right = expected("31-elastic-sigkill-rank3")
+    case = CASES / "31-elastic-sigkill-rank3"
+    document = of(tmp_path, case / "log.txt", **({"dmesg": case / "dmesg.txt"} if kernel else {}))
+    causal = document["first_causal"]
+    assert (causal["rank"], causal["kind"], document["primary_cause"]) == (right["root_rank"], right["signal"], "oom")
+    assert right["certainty_with_dmesg" if kernel else "certainty_without_dmesg"] in document["root_cause"]
+    assert ranks_of(document, "terminated") == [0, 1, 2]
+    actions = " ".join(fix["action"] for fix in document["fixes"])
+    assert right["class"] == "host_oom" and "host memory" in actions and "microbatch" not in actions
+
+
+def test_document_of_case_32(tmp_path: Path) -> None:
+    """The ValueError ten minutes before the rank that was observed first; the rank that did not time out."""
+    right = expected("32-elastic-observed-is-not-causal")
+    document = of(tmp_path, CASES / "32-elastic-observed-is-not-causal" / "log.txt")
+    causal = document["first_causal"]
+    assert (causal["rank"], causal["kind"]) == (right["first_causal"]["rank"], right["first_causal"]["kind"])
+    assert (causal["message"], causal["time"][:19]) == ("sample 4711 has no labels", "2026-01-10 03:49:50")
+    assert (document["primary_cause"], right["first_causal"]["class"]) == ("data-pipeline", "data")
+    assert ranks_of(document, "nccl-watchdog") == [0, 1, 3]
+    observed = [entry["note"] for entry in document["evidence"] if "observed rank" in entry["note"]]
+    assert len(observed) == 1 and f"observed rank {right['elastic_root_rank']} first" in observed[0]
+    assert document["contributing_factors"] == ["every rank timed out in the collective but 2"]
+
+
+def test_document_of_case_37(tmp_path: Path) -> None:
+    """The first OutOfMemoryError of a search that found nothing, not the summary; the recovered one is told above."""
+    right = expected("37-oom-recovered")["exhausted.txt"]
+    document = of(tmp_path, CASES / "37-oom-recovered" / "exhausted.txt", exit_code=1)
+    assert (document["run_status"], right["verdict"]) == ("crashed", "failed")
+    assert (document["primary_cause"], right["class"]) == ("oom", "oom_gpu")
+    assert (document["first_causal"]["kind"], document["first_causal"]["line"]) == ("torch.cuda.OutOfMemoryError", 3)
+
+
+@pytest.mark.parametrize(("name", "cause", "status"), [
+    ("slurm_oom.txt", "oom", "crashed"), ("tee.txt", "data-pipeline", "crashed"),
+    ("handler.txt", "interrupted", "degraded")])
+def test_document_of_case_40(name: str, cause: str, status: str, tmp_path: Path) -> None:
+    """Exit code 0 behind each: class, first error, last and planned step."""
+    right = expected("40-exit-code-zero-lies")[name]
+    document = of(tmp_path, CASES / "40-exit-code-zero-lies" / name, exit_code=0)
+    assert (document["primary_cause"], document["run_status"]) == (cause, status)
+    assert (right["verdict"] == "interrupted") == (cause == "interrupted")
+    assert any("exit code is 0" in text for text in document["contributing_factors"])
+    if "class" in right:
+        assert right["class"] == "host_oom" and document["root_cause"].startswith("The host ran out of memory")
+    if "last_step" in right:
+        assert texts(document, "progress") == [f"last progress: step {right['last_step']} of {right['planned']}"]
+    if "first_causal" in right:
+        assert f"{document['first_causal']['kind']}: {document['first_causal']['message']}" == right["first_causal"]
+
+
+@pytest.mark.parametrize(("name", "cause", "said"), [
+    ("gspo-no-loader.log", "data-pipeline", "AReno: dataset"),
+    ("reward-indexerror.log", "data-pipeline", "AReno: reward"),
+    ("modelscope-unreachable.log", "cloud-permissions-quota", "hub cannot be reached")])
+def test_documents_of_recorded_areno_failures(name: str, cause: str, said: str, tmp_path: Path) -> None:
+    """Each by its stage."""
+    document = of(tmp_path, CASES / "recorded" / "areno-failures" / name, exit_code=1)
+    assert (document["primary_cause"], document["run_status"]) == (cause, "crashed")
+    assert said in document["root_cause"]
