@@ -65,7 +65,7 @@ PROGRAMS = {
     "pipe-lost": "import multiprocessing, os\nours, theirs = multiprocessing.Pipe()\n"
     "worker = multiprocessing.get_context('fork').Process(target=os._exit, args=(3,))\nworker.start()\n"
     "theirs.close(); worker.join()\nours.recv()",
-    "thread-queue": STEPS + "import queue\nqueue.SimpleQueue().get(timeout=0.1)",
+    "thread-queue": STEPS + "import queue\nqueue.SimpleQueue().get(block=False)",
     "compile": "import torch\ntorch.compile(lambda x: (x.sin() + 1).cos())(torch.ones(9))",
 }
 LINES = {
