@@ -19,6 +19,8 @@ from harness.watch.anomalies.model import Finding, Sighting
 KEPT_BYTES = 4096
 """An unfinished line is kept so far, and what stands before a line is looked at so far."""
 QUOTED_CHARS = 300
+MAX_INDENTED = 100
+"""Source lines with a sign that are passed over for one that is none."""
 LOSS_SUBJECT = "printed loss"
 
 
@@ -118,7 +120,7 @@ class Output:
             self.scaler_skips += sum(1 for _ in _SKIPS.finditer(chunk))
         for sign in SIGNS:
             words = [word for word in sign.signs if word in hinted and word in low]
-            if words and (sign.type is not AnomalyType.NAN_INF or _BAD_LOSS.search(low)):
+            if words and (sign.type is not AnomalyType.NAN_INF or _has_bad_loss(words, low)):
                 found = self._first(sign, words, chunk, low)
                 if found is not None:
                     at, line = found
@@ -126,7 +128,7 @@ class Output:
 
     def _first(self, sign: Sign, words: list[bytes], chunk: bytes, low: bytes) -> tuple[int, bytes] | None:
         """Where the first line stands that bears the sign where it must; source lines only where there is no other."""
-        indented = None
+        indented, seen = None, 0
         for match in _matches(sign, words, chunk, low):
             begin, line = _line_at(chunk, match.start(), match.end())
             if sign.type is AnomalyType.NAN_INF and _NOT_LOSS.search(line):
@@ -139,7 +141,9 @@ class Output:
                     continue
             if not line[:1].isspace():
                 return begin, line
-            indented = indented or (begin, line)
+            indented, seen = indented or (begin, line), seen + 1
+            if seen >= MAX_INDENTED:
+                break
         return indented
 
     def _text_before(self, chunk: bytes, at: int) -> bytes:
@@ -165,6 +169,12 @@ def sign_offsets(chunk: bytes, most: int) -> list[int]:
             matches = itertools.islice(_matches(sign, words, chunk, low), most)
             found |= {_line_at(chunk, match.start(), match.end())[0] for match in matches}
     return sorted(found)[:most]
+
+
+def _has_bad_loss(words: list[bytes], low: bytes) -> bool:
+    """Log levels are named INFO in every line of many logs."""
+    is_possible = b"nan" in words or low.count(b"inf") > low.count(b"info")
+    return is_possible and _BAD_LOSS.search(low) is not None
 
 
 def _matches(sign: Sign, words: list[bytes], chunk: bytes, low: bytes) -> Iterator[re.Match[bytes]]:
