@@ -61,14 +61,14 @@ def facts_of(out_dir: Path, report: dict[str, Any] | None = None) -> RunFacts:
 
 
 def _facts(record: RunRecord, report: dict[str, Any]) -> RunFacts:
-    ended = record.last("attempt-ended") or {}
+    launched = record.last("attempt-started") is not None
+    ended = record.last("attempt-ended" if launched else "smoke") or {}
     code, name = ended.get("exit_code"), ended.get("signal")
     if name:
         code = next((-number for number in range(1, 65) if exit_text(-number) == f"signal {name}"), -9)
     stop = record.fact("run-finished", "stop_reason") or ended.get("stop_reason")
     argv = record.fact("command", "argv")
     evidence = report.get("evidence") or {}
-    launched = record.last("attempt-started") is not None
     is_clean = code in (0, None) and stop not in STOPS
     return RunFacts(
         run_id=record.spec.run_id,

@@ -69,8 +69,12 @@ def named_log(path: Path) -> LogFile:
 
 
 def _out_dir_logs(path: Path) -> list[LogFile]:
-    """train.log, train.2.log, ...: one of each attempt; what an earlier one ended with, the next one got over."""
+    """train.log, train.2.log, ...: one of each attempt; what an earlier one ended with, the next one got over. Where
+    nothing was launched, the last smoke."""
     found = [(int(match[1] or 1), item) for item in path.iterdir() if (match := _TRAIN_LOG.fullmatch(item.name))]
+    if not found:
+        smokes = sorted(path.glob(f"{outdir.SMOKE}/*/*.log"), key=lambda item: item.stat().st_mtime)
+        return [LogFile(path=item) for item in smokes[-1:]]
     return [LogFile(path=item, attempt=attempt) for attempt, item in sorted(found)]
 
 

@@ -218,6 +218,21 @@ def test_interrupted_run_has_not_crashed(line: str, exit_code: int, tmp_path: Pa
     assert (document["primary_cause"], document["run_status"]) == ("interrupted", "degraded")
 
 
+def test_smoke_that_failed_is_diagnosed_by_its_own_log(tmp_path: Path) -> None:
+    """Nothing was launched behind it: its log and its exit code are what there is."""
+    out_dir = RunDir().write(tmp_path)
+    lines = [line for line in (out_dir / "journal.jsonl").read_text().splitlines() if '"attempt-' not in line]
+    (out_dir / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    with Journal(out_dir / "journal.jsonl") as journal:
+        journal.write("smoke", name="train", exit_code=1, signal=None, seconds=1.0, log="smoke/train/output.log",
+                      problem="", proposals=[])
+    (out_dir / "smoke" / "train").mkdir(parents=True)
+    (out_dir / "smoke" / "train" / "output.log").write_text(raised(OOM, TRAIN))
+    document = diagnose([out_dir])
+    assert (document["primary_cause"], document["run_status"]) == ("oom", "crashed")
+    assert document["first_causal"]["file"] == "smoke/train/output.log"
+
+
 def test_healthy_run_is_not_diagnosed(tmp_path: Path) -> None:
     """GO: no document is written."""
     out_dir = RunDir().write(tmp_path)
