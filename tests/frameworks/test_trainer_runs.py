@@ -505,12 +505,18 @@ OWN_STOPS = {
     "lightning": script("lightning_script.py", "--max_epochs 400 --lr 0.1 --stop_patience 3"),
     "keras": script("keras_fit.py", "--epochs 400 --lr 0.1 --stop-patience 3"),
 }  # fmt: skip
+TRL_OWN_STOP = script(
+    "trl_sft.py",
+    f"{TRL} --dataset_name sft.jsonl --output_dir out --max_steps 400 --stop_patience 3 --eval_strategy steps "
+    "--eval_steps 5 --save_strategy steps --save_steps 5 --save_total_limit 2 --load_best_model_at_end True "
+    "--metric_for_best_model eval_loss --learning_rate 1e-2 --logging_steps 1",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OWN_STOPS)
+@pytest.mark.parametrize("name", [*OWN_STOPS, "trl"])
 def test_trainers_own_early_stopping_is_go(name: str, judge_run: Judge) -> None:
     """A job that overfits is ended by its own callback: EARLY_STOPPED by the trainer, the target is not demanded."""
-    run = judge_run(OWN_STOPS[name])
+    run = judge_run(OWN_STOPS[name] if name != "trl" else TRL_OWN_STOP)
     stopping = run.report["early_stopping"]
     assert (run.decision, run.report["terminal_state"]) == ("GO", "EARLY_STOPPED"), run.output
     assert run.report["evidence"]["command"]["stopped_by"] == "trainer"
