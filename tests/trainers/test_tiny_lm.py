@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from harness.client import ensure_run
+from harness.record.store import MetricStore
+from harness.spec import RunSpec
 
 TINY_LM = Path(__file__).parents[2] / "fixtures" / "trainers" / "tiny_lm.py"
 FILES = {"model.safetensors", "config.json", "optimizer.safetensors", "rng.safetensors", "trainer_state.json"}
@@ -224,3 +229,23 @@ def test_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     result = tiny_lm("--resume", tmp_path, check=False)
     assert result.returncode == 2
     assert "--resume" in result.stderr
+
+
+def test_harness_stops_the_job_once_it_learns_no_more(tmp_path: Path) -> None:
+    """Every sum is known, so that its accuracy cannot rise: SIGTERM after three evaluations, and what it saved then
+    is the checkpoint of a GO."""
+    words = [sys.executable, str(TINY_LM), "--max-steps", "50000", "--eval-every", "20", "--save-dir", "saved",
+             "--log-dir", "events"]
+    spec = RunSpec(train_cmd=shlex.join(words), out_dir=tmp_path / "out", workdir=tmp_path, run_id="default-job",
+                   early_stop_metric="eval_accuracy", early_stop_patience=3)
+    out_dir = ensure_run(spec, lambda line: None)
+    report = json.loads((out_dir / "train-model.json").read_text())
+    assert (report["decision"], report["terminal_state"]) == ("GO", "EARLY_STOPPED"), report["summary"]
+    stopped = report["early_stopping"]["triggered_at_step"]
+    with MetricStore.open(out_dir / "metrics.db") as store:
+        seen = [(point.step, point.value) for point in store.series("eval/accuracy") if point.step <= stopped]
+    best = next(index for index, (_, value) in enumerate(seen) if value == max(value for _, value in seen))
+    assert stopped == seen[best + 3][0]
+    assert stopped <= report["total_steps"] < 50000
+    assert report["all_checkpoints"][-1]["step"] == report["total_steps"]
+    assert "eval_accuracy did not improve for 3 evals" in (out_dir / "progress.log").read_text()
