@@ -21,6 +21,11 @@ LONE_AFTER, LONE_FACTOR = 4, 3
 taken as a closing row."""
 _NOT_THE_VALUE = re.compile(r"(?i)best|lowest|highest|prev|last|target|initial|(^|[/_.])(min|max)([/_.]|$)")
 """Printed beside a value: `best_loss=inf` before the first evaluation is no loss of the run."""
+OTHER_LOSSES = (
+    r"(?i)(^|[/_.])(nll|neg_log_likelihood|negative_log_likelihood|cross_entropy|cross_entropy_loss|crossentropy|xent)$",
+)
+"""Names that can mean nothing but a loss; asked where no series is called one. `objective`, which may be maximised,
+and `ce` need --loss-tag."""
 CADENCE_SAMPLE = 1000
 """Points of a series that its cadence is taken from."""
 
@@ -220,6 +225,8 @@ def observe(record: RunRecord) -> Observation:
     rules = facts or FrameworkFacts(name="unknown", reason="")
     own = (re.escape(record.spec.loss_tag) + "$",) if record.spec.loss_tag else ()
     train, evals = _losses(fresh, (*own, *rules.loss_tags), rules)
+    if not train:
+        train = _losses(fresh, OTHER_LOSSES, rules)[0]
     printed_train, printed_evals = _losses(
         tuple(tag for tag in printed if tag.fresh_points), (*own, *rules.loss_tags), rules)
     probe = _probe(record)

@@ -360,3 +360,20 @@ def test_plugin_knows_every_gate() -> None:
     from harness.judge.gates import GATES
 
     assert tuple(gate.name for gate in GATES) == plugin.GATES
+
+
+@pytest.mark.parametrize(("tag", "known"), [
+    ("train/nll", True), ("nll", True), ("train_cross_entropy", True), ("train/xent", True),
+    ("train/objective", False), ("ce", False), ("train/nll_weight", False),
+])
+def test_a_name_that_can_only_be_a_loss_needs_no_flag(tag: str, known: bool, tmp_path: Path) -> None:
+    """Where no series is called a loss; a NaN in it is one, and beside a loss it is asked nothing."""
+    nll = tuple(3.0 / step for step in range(1, 11))
+    with open_record(replace(PLAIN, loss=(), extra={tag: nll}).write(tmp_path / "out")) as record:
+        codes = [reason.code.value for reason in judge(record)[0].reasons]
+        assert ("no-recognised-metrics" not in codes) is known
+    broken = {tag: (*nll[:5], float("nan"), *nll[6:])}
+    for loss, found in (((), known), (nll, False)):
+        with open_record(replace(PLAIN, loss=loss, extra=broken).write(tmp_path / f"nan{len(loss)}")) as record:
+            codes = [reason.code.value for reason in judge(record)[0].reasons]
+            assert ("loss-not-finite" in codes) is found
