@@ -280,6 +280,6 @@ def unseen_overrides(seen: Observation) -> list[dict[str, Any]]:
         "severity": "medium", "title": f"override-effect-unseen: {effect.key}={effect.asked}",
         "description": f"{effect.key} was handed to the program and nothing that the run left tells the value that "
                        "it used",
-        "fix": "look at it yourself: of a program that leaves no settings where they are read (as Hydra, Lightning, Keras, Transformers "
-               "and AReno do) only the learning rate is seen",
+        "fix": "look at it yourself: of a program that leaves no settings where they are read (as Hydra, "
+               "Lightning, Keras, Transformers and AReno do) only the learning rate is seen",
     } for effect in effects(seen) if effect.holds is None and effect.counted is None and effect.key in asked]
