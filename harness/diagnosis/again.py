@@ -36,8 +36,16 @@ def retry_words(record: RunRecord) -> tuple[str, ...]:
 
 
 def retry_command(words: Iterable[str], overrides: str = "") -> str:
-    """The whole command, for a shell; `overrides` are words that a fix adds, ready for one."""
-    return f"pytest --pyargs harness.acceptance -m real_step {shlex.join(words)}{overrides}"
+    """The whole command, for a shell; `overrides` are words that a fix adds, ready for one, in place of what was asked
+    of the same setting."""
+    added = {word.partition("=")[0] for word in shlex.split(overrides) if "=" in word}
+    kept: list[str] = []
+    for word in words:
+        if kept and kept[-1] == "--hp" and word.partition("=")[0] in added:
+            kept.pop()
+        else:
+            kept.append(word)
+    return f"pytest --pyargs harness.acceptance -m real_step {shlex.join(kept)}{overrides}"
 
 
 def _asked(spec: RunSpec) -> list[str]:

@@ -13,9 +13,9 @@ _SAFE, _ASK, _DANGEROUS = FixRisk.SAFE, FixRisk.NEEDS_APPROVAL, FixRisk.DANGEROU
 
 
 def _fix(action: str, risk: FixRisk, impact: int, expected: str, validate: str, *, halves: tuple[str, ...] = (),
-         doubles: str = "") -> Fix:
+         doubles: str = "", approves: bool = False) -> Fix:
     return Fix(action=action, risk=risk, impact=impact, expected_impact=expected, validate=validate, halves=halves,
-               doubles=doubles)
+               doubles=doubles, approves=approves)
 
 
 FIXES: dict[str, Fix] = {
@@ -39,7 +39,8 @@ FIXES: dict[str, Fix] = {
                                      "less activation memory for about a third more time", "{retry}"),
     "shard-optimizer": _fix("shard or offload the optimizer's state", _ASK, 2, "less memory per device", "{retry}"),
     "lower-token-limit": _fix("lower the token limits (max_new_tokens, max_context_len): changes what is trained",
-                              _DANGEROUS, 2, "less memory per sequence, and another task", "{retry}"),
+                              _DANGEROUS, 2, "less memory per sequence, and another task", "{retry}",
+                              halves=("max_new_tokens", "max_context_len", "max_length"), approves=True),
     "eager-decode": _fix("decode without graphs (AReno: --eager-decode)", _ASK, 2, "no capture; slower rollout",
                          "{retry}"),
     "less-host-memory": _fix("use less host memory: fewer DataLoader workers, no CPU offload, weights loaded once per "
@@ -92,7 +93,8 @@ FIXES: dict[str, Fix] = {
                            "shows the step, and whether the gradient grew before it",
                            "python -m harness metrics {out} --last 20"),
     "lower-lr": _fix("lower the learning rate, or clip gradients: changes what is trained", _DANGEROUS, 2,
-                     "values may stay finite, in another run", "{retry}"),
+                     "values may stay finite, in another run", "{retry}", halves=("learning_rate", "lr"),
+                     approves=True),
     "free-space": _fix("free space on the file system that the evidence names, or save elsewhere", _ASK, 3,
                        "the write succeeds", "df -h"),
     "raise-quota": _fix("have the quota raised, or use less", _ASK, 3, "the request is granted", "{retry}"),

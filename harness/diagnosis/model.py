@@ -48,6 +48,8 @@ class Fix:
     """Settings, the first of which that the command gives is halved in the exact command."""
     doubles: str = ""
     """The setting that is doubled with it."""
+    approves: bool = False
+    """Whether that is another job, so that the exact command says that a person approved it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

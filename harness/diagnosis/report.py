@@ -195,16 +195,22 @@ def _fixes(rule: Rule | None, facts: RunFacts, out_dir: Path, paths: Sequence[Pa
 def overrides_of(fix: Fix, command: str | None) -> str:
     """` --hp KEY=VALUE ...` where the command itself holds the number that a fix halves; "" where it does not."""
     for name in fix.halves:
-        spelled = name.replace("_", "[_-]")
-        found = re.search(rf"(?:^|\s)--{spelled}[= ](\d{{1,9}})(?=\s|$)", command or "")
-        if found and int(found[1]) > 1:
-            text = f" --hp {name}={int(found[1]) // 2}"
-            if not fix.doubles:
-                return text
-            spelled = fix.doubles.replace("_", "[_-]")
-            other = re.search(rf"(?:^|\s)--{spelled}[= ](\d{{1,9}})(?=\s|$)", command or "")
-            return f"{text} --hp {fix.doubles}={2 * int(other[1]) if other else 2}"
+        number = _number_of(name, command)
+        if number is None or number in ("0", "1"):
+            continue
+        half = str(int(number) // 2) if number.isdigit() else f"{float(number) / 2:g}"
+        text = f" --hp {name}={half}" + (f" --approve {name}" if fix.approves else "")
+        if not fix.doubles:
+            return text
+        return f"{text} --hp {fix.doubles}={2 * int(float(_number_of(fix.doubles, command) or 1))}"
     return ""
+
+
+def _number_of(name: str, command: str | None) -> str | None:
+    flag = name.replace("_", "[_-]")
+    pattern = rf"(?:^|\s)--{flag}[= ](\d{{1,9}}(?:\.\d{{0,17}})?(?:[eE][-+]?\d{{1,2}})?)(?=\s|$)"
+    found = re.search(pattern, command or "")
+    return found[1] if found else None
 
 
 def _filled(fix: Fix, values: dict[str, str]) -> Fix:
@@ -217,7 +223,8 @@ def _filled(fix: Fix, values: dict[str, str]) -> Fix:
 def _again(facts: RunFacts, overrides: str = "") -> str:
     if facts.retry:
         return retry_command(facts.retry, overrides)
-    return retry_command(("--train-cmd", facts.command), overrides) if facts.command else UNKNOWN_COMMAND
+    alone = re.sub(r" --approve \S+", "", overrides)  # nothing is retried that could be another job
+    return retry_command(("--train-cmd", facts.command), alone) if facts.command else UNKNOWN_COMMAND
 
 
 def _next_commands(fixes: Sequence[Fix], rule: Rule | None, out_dir: Path, paths: Sequence[Path]) -> list[str]:

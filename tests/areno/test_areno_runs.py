@@ -414,6 +414,8 @@ def test_smoke_that_fails_blocks_the_run(build_and_judge: BuildAndJudge) -> None
     assert (run.decision, run.reasons, run.report["evidence"]["attempts"]) == ("NO-GO", {"capacity-exceeded"}, [])
     remedy = next(reason["remedy"] for reason in run.report["evidence"]["reasons"])
     assert remedy.index("max_running_prompts=8") < remedy.index("mini_bs=2") and "token" not in remedy
+    failure = json.loads((run.save_path.parent / "report" / "check-failed-run.json").read_text())
+    assert (failure["primary_cause"], failure["first_causal"]["kind"]) == ("data-pipeline", "IndexError")
 
 
 Retried = Callable[..., JudgedRun]

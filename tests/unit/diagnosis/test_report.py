@@ -114,13 +114,19 @@ def test_progress_and_trajectory_before_the_failure(tmp_path: Path) -> None:
 
 
 def test_exact_command_halves_what_the_command_holds() -> None:
-    """The override is worked out from the command itself; AReno's microbatch and Transformers'."""
+    """The override is worked out from the command itself; AReno's microbatch and Transformers'. What is another job
+    then says that it was approved."""
     fix = FIXES["smaller-microbatch"]
     assert overrides_of(fix, "train.py --per_device_train_batch_size 8 --lr 1") == (
         " --hp per_device_train_batch_size=4 --hp gradient_accumulation_steps=2")
     assert overrides_of(fix, "train.py --per_device_train_batch_size=8 --gradient_accumulation_steps 4").endswith("=8")
     assert overrides_of(FIXES["fewer-running-prompts"], "areno train --max-running-prompts 64") == (
         " --hp max_running_prompts=32")
+    assert overrides_of(FIXES["lower-lr"], "train.py --learning-rate 1e-4") == (
+        " --hp learning_rate=5e-05 --approve learning_rate")
+    assert overrides_of(FIXES["lower-lr"], "train.py --lr=0.3 --epochs 2") == " --hp lr=0.15 --approve lr"
+    assert overrides_of(FIXES["lower-token-limit"], "areno train --max-new-tokens 512") == (
+        " --hp max_new_tokens=256 --approve max_new_tokens")
     assert overrides_of(fix, "train.py --batch 8") == "" == overrides_of(fix, None)
     assert RunFacts().command is None
 
@@ -135,6 +141,10 @@ def test_fixes_that_run_the_job_again_are_retries_of_it(tmp_path: Path) -> None:
     assert words[words.index("--out-dir") + 1] == str(out_dir)
     assert words[words.index("--max-steps") + 1] == "10" and words[words.index("--cap") + 1] == "harness"
     assert {"--no-probe", "--require-gpu"} <= set(words) and words[-2:] == ["--train-cmd", "python train.py"]
+    nan = RunDir(loss=(float("nan"),) * 10, argv=("python", "train.py", "--lr", "0.5"), spec={"hp": ("lr=0.5", "wd=0")})
+    write_report(nan.write(tmp_path / "nan"))
+    words = shlex.split(diagnose([tmp_path / "nan"])["next_commands"][-1])
+    assert words[-4:] == ["--hp", "lr=0.25", "--approve", "lr"] and "wd=0" in words and "lr=0.5" not in words
     attached = RunDir(exit_code=1, spec={"attach": "pid:1"}).write(tmp_path / "attached")
     assert "--retry-of" not in str(diagnose([attached], exit_code=-11)["next_commands"])
 
