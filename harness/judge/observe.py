@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.frameworks.base import FrameworkFacts
 from harness.judge.chain import chained
+from harness.judge.told import ToldUpdates, told_updates
 from harness.record.attempts import attempts
 from harness.record.merge import PRINTED
 from harness.record.run_record import RunRecord
@@ -160,25 +161,6 @@ class Updates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldUpdates:
-    """Updates by what a trainer printed of them, which proves none, and shows where there was none."""
-
-    executed: int
-    last_step: int | None
-    """As printed."""
-    skipped: int
-    skipped_steps: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        """`1 update by its own lines, last at step 2; 2 skipped (steps 0, 1)`."""
-        last = f", last at step {self.last_step}" if self.last_step is not None else ""
-        steps = ", ".join(map(str, self.skipped_steps[:10])) + (", ..." if self.skipped > 10 else "")
-        skipped = f"; {self.skipped} skipped (steps {steps})" if self.skipped else ""
-        return f"{self.executed} update(s) by its own lines{last}{skipped}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything that the checks ask."""
 
@@ -239,7 +221,7 @@ def observe(record: RunRecord) -> Observation:
     counter = _counter(record)
     target, source = _target(record, rules, fresh, counter)
     updates = _updates(record.store, rules, fresh, _executed(rules, counter, probe))
-    told = _told(record)
+    told = told_updates(record)
     if is_given and not fresh and not updates.executed:
         updates = replace(updates, executed=None)
     return Observation(
@@ -265,12 +247,6 @@ def _rows_are_numbered(record: RunRecord) -> bool:
     return bool(sources) and all(
         any(isinstance(problem, dict) and problem.get("code") == "steps-unknown"
             for problem in one.get("problems") or []) for one in sources)
-
-
-def _told(record: RunRecord) -> ToldUpdates | None:
-    told = record.fact("log-end", "updates")
-    return told and ToldUpdates(executed=told["executed"], last_step=told.get("last_step"), skipped=told["skipped"],
-                                skipped_steps=tuple(told.get("skipped_steps") or ()))
 
 
 def _losses(
