@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from harness.record.store import EventColumns
+from harness.record.events import EventColumns
 
 __all__ = ["Counter", "EventColumns", "Part", "RestartMarker", "SourceProblem", "SourceReader"]
 

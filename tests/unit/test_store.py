@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RecordError
-from harness.record.events import MetricEvent
+from harness.record.events import EventColumns, MetricEvent
 from harness.record.merge import Lifetime, make_plan
-from harness.record.store import EventColumns, MetricStore
+from harness.record.store import MetricStore
 from harness.record.vocabulary import Phase, Standing
 
 ROOT = Path(__file__).parents[2]
