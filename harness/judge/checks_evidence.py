@@ -8,9 +8,10 @@ from typing import Any
 
 from harness.judge.asserted import fresh_as_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import OWN_EARLIEST, Observation, counts_steps
+from harness.judge.observe import Observation, counts_steps
 from harness.judge.printed import FEWEST, compare_printed
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
+from harness.judge.weights_seen import OWN_EARLIEST
 from harness.record.merge import PRINTED
 from harness.record.reasons import Reason
 from harness.record.store import TagSummary

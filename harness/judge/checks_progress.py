@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harness.judge.asserted import exit_as_asserted, is_exit_asserted, is_launch_asserted
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import CounterSeen, Observation, goes_on, was_stopped
+from harness.judge.observe import Observation, goes_on, was_stopped
 from harness.judge.reach import is_target_met
+from harness.judge.updates_seen import CounterSeen
 from harness.record.journal import Entry
 from harness.record.reasons import Reason
 

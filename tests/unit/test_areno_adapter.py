@@ -13,7 +13,8 @@ from harness.command.model import TrainingCommand
 from harness.command.parse import parse_command
 from harness.frameworks.areno import ArenoAdapter
 from harness.frameworks.base import FrameworkFacts, Preparation
-from harness.judge.observe import Updates, observe
+from harness.judge.observe import observe
+from harness.judge.updates_seen import Updates
 from harness.record.events import MetricEvent
 from harness.record.redaction import Redactor
 from harness.record.run_record import RunRecord

@@ -11,8 +11,11 @@ import pytest
 from harness.frameworks.base import FrameworkFacts
 from harness.judge.checks_evidence import check_minimum_evidence, check_sources_agree
 from harness.judge.checks_progress import check_updates_executed
-from harness.judge.observe import CounterSeen, Observation, ProbeSeen, StepsSeen, Updates, WeightsSeen
+from harness.judge.observe import Observation
+from harness.judge.probe_seen import ProbeSeen
 from harness.judge.reach import check_target_step
+from harness.judge.updates_seen import CounterSeen, StepsSeen, Updates
+from harness.judge.weights_seen import WeightsSeen
 from harness.record.reasons import Reason
 from harness.record.run_record import RunRecord
 from harness.record.store import TagSummary

@@ -1,0 +1,88 @@
+"""What the optimizer probe saw, over all processes of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.judge.chain import chained
+from harness.record.attempts import attempts
+from harness.record.run_record import RunRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSeen:
+    """What the optimizer probe counted, over all processes of the run."""
+
+    asked: bool = False
+    loaded: bool = False
+    torch_seen: bool = False
+    optimizers: int = 0
+    steps: int = 0
+    """Most applied steps of one optimizer in one process."""
+    lr_positive_steps: int = 0
+    grads_checked: int = 0
+    grads_nonzero: int = 0
+    grads_nonfinite: int = 0
+    """Looked-at gradients of applied steps that held NaN or infinite values."""
+    params_checked: int = 0
+    params_nonfinite: int = 0
+    """Parameters that held NaN or infinite values when the interpreter ended."""
+    scaler_skips: int = 0
+    counts: tuple[int, ...] = ()
+    """Applied steps of every optimizer that stepped, over all processes, rising; a loss scaler's skips added."""
+    rates: tuple[tuple[float, float], ...] = ()
+    """(lowest, highest) learning rate of every optimizer that stepped, over all processes."""
+    clean: bool = False
+    """Whether the process that stepped most ended through its exit handlers; else the counts may lag by a second."""
+    updated_at: float = 0.0
+    """When the process that stepped most last wrote its counts."""
+
+
+def see_probe(record: RunRecord) -> ProbeSeen:
+    """The most that one process counted; several starts of one rank are one chain."""
+    facts: dict[str, Any] = record.fact("probe", "facts", {}) or {}
+    saved = (record.fact("checkpoints", "facts", {}) or {}).get("checkpoints") or []
+    processes = chained([item for item in facts.get("processes", []) if isinstance(item, dict)], attempts(record),
+                        [item for item in saved if isinstance(item, dict)])
+
+    def most(*path: str) -> int:
+        values = []
+        for item in processes:
+            value: Any = item
+            for key in path:
+                value = value.get(key) if isinstance(value, dict) else None
+            values.append(value if isinstance(value, int) else 0)
+        return max(values, default=0)
+
+    first = max(processes, key=_applied, default={})
+    return ProbeSeen(
+        asked=record.spec.probe, loaded=bool(facts.get("loaded")), torch_seen=bool(processes),
+        optimizers=most("optimizers_created"), steps=most("steps"), lr_positive_steps=most("lr_positive_steps"),
+        grads_checked=most("grad", "checked"), grads_nonzero=most("grad", "nonzero"),
+        grads_nonfinite=most("grad", "nonfinite"), params_checked=most("params", "checked"),
+        params_nonfinite=most("params", "nonfinite"),
+        scaler_skips=most("scaler_skips"), counts=_counts(processes),
+        rates=_rates(processes),
+        clean=bool(first.get("clean_exit")), updated_at=float(first.get("updated_at") or 0.0),
+    )
+
+
+def _applied(process: dict[str, Any]) -> int:
+    steps = process.get("steps")
+    return steps if isinstance(steps, int) else 0
+
+
+def _counts(processes: list[dict[str, Any]]) -> tuple[int, ...]:
+    found = set()
+    for process in processes:
+        skips = process.get("scaler_skips") if isinstance(process.get("scaler_skips"), int) else 0
+        rows = [item.get("steps") for item in process.get("optimizers") or [] if isinstance(item, dict)]
+        found |= {steps + (skips or 0) for steps in (*rows, _applied(process)) if isinstance(steps, int) and steps > 0}
+    return tuple(sorted(found))
+
+
+def _rates(processes: list[dict[str, Any]]) -> tuple[tuple[float, float], ...]:
+    rows = [row for item in processes for row in item.get("optimizers") or [] if isinstance(row, dict)]
+    found = {(row.get("lr_min"), row.get("lr_max")) for row in rows if row.get("steps")}
+    return tuple(sorted((float(low), float(high)) for low, high in found if low is not None and high is not None))

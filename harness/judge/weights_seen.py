@@ -1,0 +1,100 @@
+"""What the checkpoints of a run show of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.record.run_record import RunRecord
+
+OWN_EARLIEST = "own-earliest"
+"""The start is the run's own first checkpoint, which is no start of training."""
+MARKS = ("held", "moved")
+UNCHANGED = ("none", "cast-only", "resize-only")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSeen:
+    """What the checkpoints of this run show; checkpoints.inspect says how they were looked at."""
+
+    found: int = 0
+    not_inspected: int = 0
+    last_step: int | None = None
+    steps: tuple[int, ...] = ()
+    """Steps of the checkpoints that are not damaged, rising."""
+    last_epoch: int | None = None
+    """Highest epoch that a checkpoint's name tells, as the trainer counts."""
+    nonfinite: tuple[str, ...] = ()
+    newest_damage: str | None = None
+    """What is wrong with the newest checkpoint, None when it is whole."""
+    start: str | None = None
+    change: str | None = None
+    """Comparison.kind of the last whole checkpoint against the start; None when there was no start."""
+    start_kind: str = ""
+    """start-weights, own-step-0 or own-earliest; the last is no start of training, and its equality proves nothing."""
+    changed_tensors: int = 0
+    max_abs_change: float | None = None
+    why_not_compared: str | None = None
+    holds_start: tuple[str, ...] = ()
+    """Delivered checkpoints with the very parameters that training began with and that moved in memory."""
+    moved: tuple[str, ...] = ()
+    """Delivered checkpoints with other parameters than training began with, by the probe's digests of these."""
+    delivered_unchanged: tuple[str, ...] = ()
+    """Delivered models, without a step in their name, that equal the start."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether there was a start to compare with."""
+        return self.change is not None
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the weights differ from the start by more than decay, a cast, a resize or BatchNorm statistics."""
+        return self.change == "changed"
+
+
+def _compared(reloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One comparison a checkpoint, with its path as `end`: of several models in it one that changed is enough."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in reloads:
+        comparison, path = item.get("comparison"), str(item.get("of") or item.get("path"))
+        if isinstance(comparison, dict) and (path not in found or comparison.get("kind") == "changed"):
+            found[path] = {**comparison, "end": path}
+    return list(found.values())
+
+
+def see_weights(record: RunRecord) -> WeightsSeen:
+    """From the inventory and the reloads."""
+    facts: dict[str, Any] = record.fact("checkpoints", "facts", {}) or {}
+    items = [item for item in facts.get("checkpoints", []) if isinstance(item, dict)]
+    change = facts.get("change") or {}
+    comparison = change.get("comparison") or {}
+    newest = items[-1] if items else {}
+    reloads = [one for entry in record.every("reload") if isinstance(one := entry.get("facts"), dict)]
+    compared = _compared(reloads)
+    if compared and (not change or change.get("start_kind") == OWN_EARLIEST):
+        # An untrained one among several checkpoints counts; each was compared with a start of its own format.
+        change = min(compared, key=lambda found: (
+            found.get("start_kind") == OWN_EARLIEST, found.get("kind") == "changed"))
+        comparison = change
+    marks = {word: [str(item.get("path")) for item in reloads if item.get("marks") == word] for word in MARKS}
+    return WeightsSeen(
+        found=len(items),
+        not_inspected=sum(item.get("status") == "not-inspected" for item in items),
+        last_step=facts.get("last_step"),
+        steps=tuple(sorted({item["step"] for item in items
+                            if isinstance(item.get("step"), int) and item.get("status") != "damaged"})),
+        last_epoch=max((item["epoch"] for item in items
+                        if isinstance(item.get("epoch"), int) and item.get("status") != "damaged"), default=None),
+        nonfinite=tuple(f"{item.get('path')}: {name}" for item in items for name in item.get("nonfinite", [])),
+        newest_damage=f"{newest.get('path')}: {'; '.join(newest.get('problems', []))}"
+        if newest.get("status") == "damaged" else None,
+        start=change.get("start"), change=change.get("kind"), start_kind=str(change.get("start_kind") or ""),
+        changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
+        why_not_compared=facts.get("why_not_compared"),
+        holds_start=(*(facts.get("holds_start") or ()), *marks["held"]),
+        moved=(*(facts.get("moved") or ()), *marks["moved"]),
+        delivered_unchanged=(*(facts.get("delivered_unchanged") or ()), *(
+            str(found.get("end")) for found in compared
+            if found.get("kind") in UNCHANGED and found.get("start_kind") != OWN_EARLIEST)),
+    )
