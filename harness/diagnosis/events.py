@@ -20,7 +20,7 @@ MAX_LINES = 500_000
 TAIL_BYTES = 8 << 20
 MAX_SHAPES = 20_000
 MAX_STREAMS = 4096
-_EVEN_AS_WARNING = frozenset({"closing-signal", "nccl-watchdog", "nan-logged"})
+_EVEN_AS_WARNING = frozenset({"closing-signal", "nccl-watchdog", "nan-logged", "signal-handler"})
 _DIGITS = re.compile(rb"[0-9]+")
 _WARNING = re.compile(r"(?i)\bwarn(?:ing)?\b|\w{1,60}Warning\b|^\W{0,3}W\d{4} |\bretry(?:ing)? in\b|\bnon-fatal\b")
 _THREAD = re.compile(r"^\s*Exception in thread |Task exception was never retrieved|exception calling callback"
@@ -147,7 +147,7 @@ class LogReader:
             self._summaries.setdefault(labelled.label, elastic.Summary())
         event = self._event(EventKind.LINE, raw, labelled.label, rank, place, text)
         event.text = text
-        if not self._understand(event, text):
+        if not self._understand(event, text, is_rank_global=labelled.rank is not None and not labelled.is_local):
             if len(self._dull) < MAX_SHAPES:
                 self._dull.add(shape)
             return
@@ -158,8 +158,9 @@ class LogReader:
         if event.kind is not EventKind.TRACEBACK or event.links:
             self._keep(event)
 
-    def _understand(self, event: Event, text: str) -> bool:
-        """Whether the line says something; the event is filled in."""
+    def _understand(self, event: Event, text: str, *, is_rank_global: bool) -> bool:
+        """Whether the line says something; the event is filled in. A rank that torch labels the line with holds against
+        the one that the line names, which counts within a group of ranks."""
         if found := elastic.FAILED.search(text):
             event.kind, event.pid, event.text = EventKind.EXIT, int(found[3]), elastic.exit_text(int(found[1]))
             event.rank = int(found[2])
@@ -169,7 +170,7 @@ class LogReader:
         if rule is not None:
             is_warning = rule.id not in _EVEN_AS_WARNING and bool(_WARNING.search(text))
             named = named_rank(text.encode())
-            event.rank = event.rank if named is None else named
+            event.rank = event.rank if named is None or is_rank_global else named
             found = _PID.search(text)
             event.rule, event.is_handled, event.pid = rule, is_warning, int(found[1]) if found else None
             if rule.id == "nccl-watchdog" and event.rank is not None and "aught collective" in text:

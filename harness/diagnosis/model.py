@@ -78,6 +78,15 @@ class Rule:
     retry with nothing changed is not pointless, though nothing says that it will succeed."""
 
 
+def make_rule(id: str, cause: PrimaryCause, where: Where, pattern: str, confidence: float, says: str, fixes: str = "",
+              *, rules_out: str = "", role: Role = Role.CAUSE, frames: str | None = None, infra: bool = False,
+              may_pass: bool = False) -> Rule:
+    """A rule whose fields are as in `Rule`, patterns and names of fixes as text."""
+    return Rule(id=id, cause=cause, where=where, pattern=re.compile(pattern), confidence=confidence, says=says,
+                fixes=tuple(fixes.split()), rules_out=rules_out, role=role,
+                frames=None if frames is None else re.compile(frames), is_infrastructure=infra, may_pass=may_pass)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """A line of a log."""

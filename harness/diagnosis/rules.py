@@ -1,4 +1,4 @@
-"""The situations that are told apart, as data: the only place where a pattern stands for a cause.
+"""The situations that are told apart, as data: here and in rules_machine.py alone a pattern stands for a cause.
 
 Order counts: of several rules that match a text, the first one is taken. references/failure-triage.md is rendered
 from here. Patterns are held against bounded texts and repeat nothing that repeats within, so that none is slow.
@@ -6,125 +6,14 @@ from here. Patterns are held against bounded texts and repeat nothing that repea
 
 from __future__ import annotations
 
-import re
-
 from harness.diagnosis.model import Role, Rule, Where
+from harness.diagnosis.model import make_rule as _rule
+from harness.diagnosis.rules_machine import DEVICE, MEMORY, RANKS
 from harness.record.vocabulary import PrimaryCause as C
 
 _EXCEPTION, _LINE, _EXIT, _METRIC = Where.EXCEPTION, Where.LINE, Where.EXIT, Where.METRIC
-_ROLLOUT = r"(?i)rollout|\bgenerate\b|_generate\b|decode_|\bsampler?\b|kv_?cache|prefill|vllm|sglang"
-_TRAIN = r"(?i)stage=train|train_step|training_step|train_loop|backward|optimizer|optim/|compute_loss|in train\b"
-
-
-def _rule(id: str, cause: C, where: Where, pattern: str, confidence: float, says: str, fixes: str = "", *,
-          rules_out: str = "", role: Role = Role.CAUSE, frames: str | None = None, infra: bool = False,
-          may_pass: bool = False) -> Rule:
-    return Rule(id=id, cause=cause, where=where, pattern=re.compile(pattern), confidence=confidence, says=says,
-                fixes=tuple(fixes.split()), rules_out=rules_out, role=role,
-                frames=None if frames is None else re.compile(frames), is_infrastructure=infra, may_pass=may_pass)
-
-
 _EFFECT = Role.CONSEQUENCE
 
-_MEMORY = (
-    _rule("oom-batch-search", C.OOM, _EXCEPTION, r"No executable batch size found", 0.9,
-          "An automatic search for a batch size that fits came down to zero.", "smaller-microbatch",
-          rules_out="the setting of the batch size: each size ran out of memory", role=_EFFECT),
-    _rule("capture-oom", C.OOM, _EXCEPTION, r"(?i)out of memory while capturing", 0.95,
-          "Capturing the decode graph ran out of accelerator memory (AReno: capture).",
-          "fewer-running-prompts eager-decode", rules_out="a defect of the graph: the capture lacked memory"),
-    _rule("oom-rollout", C.OOM, _EXCEPTION, r"(?i)OutOfMemoryError|(?:CUDA|HIP|MPS|NPU|XPU)[\w ]{0,20} out of memory"
-          r"|RESOURCE_EXHAUSTED", 0.95, "The rollout ran out of accelerator memory (AReno: rollout OOM).",
-          "fewer-running-prompts drop-rollout-state lower-token-limit", frames=_ROLLOUT,
-          rules_out="host memory: the accelerator's allocator refused; training memory: the stage was the rollout"),
-    _rule("oom-train", C.OOM, _EXCEPTION, r"(?i)OutOfMemoryError|(?:CUDA|HIP|MPS|NPU|XPU)[\w ]{0,20} out of memory"
-          r"|RESOURCE_EXHAUSTED", 0.95, "The training step ran out of accelerator memory (AReno: train OOM).",
-          "smaller-microbatch smaller-mini-bs activation-checkpointing shard-optimizer lower-token-limit",
-          frames=_TRAIN, rules_out="host memory: the accelerator's allocator refused"),
-    _rule("oom-device", C.OOM, _EXCEPTION, r"(?i)OutOfMemoryError|(?:CUDA|HIP|MPS|NPU|XPU)[\w ]{0,20} out of memory"
-          r"|RESOURCE_EXHAUSTED|CUBLAS_STATUS_ALLOC_FAILED", 0.92, "The accelerator ran out of memory.",
-          "smaller-microbatch activation-checkpointing lower-token-limit",
-          rules_out="host memory: the accelerator's allocator refused"),
-    _rule("oom-host-alloc", C.OOM, _EXCEPTION, r"^MemoryError\b|DefaultCPUAllocator|Cannot allocate memory"
-          r"|ArrayMemoryError|std::bad_alloc|can't start new thread", 0.9,
-          "The process was refused host memory.", "less-host-memory",
-          rules_out="accelerator memory: the host's allocator refused"),
-    _rule("oom-host-confirmed", C.OOM, _LINE, r"Out of memory: Killed process|Memory cgroup out of memory"
-          r"|oom[-_]kill event|oom-kill:constraint|OOM Killed|OOMKilled|[Ee]xceeded (?:job|step) memory limit", 0.97,
-          "The host ran out of memory and the kernel or its cgroup killed a process.", "less-host-memory",
-          rules_out="accelerator memory: the kernel names host memory"),
-    _rule("oom-host-suspected", C.OOM, _EXIT, r"^signal SIGKILL", 0.6,
-          "A process was killed by SIGKILL from outside; that is most likely, and only suspected to be, the host's "
-          "OOM killer.", "confirm-host-oom less-host-memory",
-          rules_out="accelerator memory: that ends in an exception, never in SIGKILL"),
-)
-_DEVICE = (
-    _rule("device-assert", C.CUDA_RUNTIME, _LINE, r"(?:block|thread): \[\d+,\d+,\d+\].{0,80}Assertion", 0.95,
-          "A kernel's own assertion failed on the device, mostly an index beyond a table (labels, token ids, "
-          "positions).", "check-indices blocking-launches",
-          rules_out="the call that raised: kernels run later than they are called"),
-    _rule("device-assert-reported", C.CUDA_RUNTIME, _EXCEPTION, r"device-side assert triggered", 0.7,
-          "A later call reported an assertion that had failed on the device; the assertion itself is not in the log.",
-          "blocking-launches check-indices", role=_EFFECT),
-    _rule("capture", C.CUDA_RUNTIME, _EXCEPTION, r"(?i)when stream is capturing|cuda ?graph.{0,40}captur"
-          r"|StreamCapture|_Map_base::at", 0.85, "Capturing or compiling a graph failed (AReno: capture).",
-          "no-compile eager-decode"),
-    _rule("compile", C.CUDA_RUNTIME, _EXCEPTION, r"torch\._dynamo|torch\._inductor|BackendCompilerFailed|InductorError"
-          r"|triton\.compiler|CompilationError|PTXASError|ptxas|nvcc|LoweringException", 0.85,
-          "Compiling a kernel or a graph failed (AReno: compile).", "no-compile"),
-    _rule("gpu-hardware", C.CUDA_RUNTIME, _EXCEPTION, r"(?i)uncorrectable ECC|fallen off the bus|CUDA error: hardware"
-          r"|NVLink error", 0.9, "The accelerator or its link is defective.", "other-host", infra=True),
-    _rule("gpu-lost", C.CUDA_RUNTIME, _LINE, r"fallen off the bus|uncorrectable ECC", 0.9,
-          "The driver reported that the accelerator is lost or defective.", "other-host", infra=True),
-    _rule("gpu-xid", C.CUDA_RUNTIME, _LINE, r"NVRM: Xid", 0.8,
-          "The driver reported a fault of the accelerator, which a program can bring about as well.", "other-host"),
-    _rule("cuda-missing", C.CUDA_RUNTIME, _EXCEPTION, r"No CUDA GPUs are available|not compiled with CUDA"
-          r"|Found no NVIDIA driver|driver version is insufficient|no kernel image is available"
-          r"|invalid device ordinal", 0.92, "The program asked for an accelerator that this process cannot use.",
-          "check-devices"),
-    _rule("cuda-error", C.CUDA_RUNTIME, _EXCEPTION, r"CUDA error|AcceleratorError|CUBLAS_STATUS|CUDNN_STATUS"
-          r"|cudaError|HIP error", 0.8, "A call into the accelerator's runtime failed.", "blocking-launches"),
-)
-_DISTRIBUTED = (
-    _rule("dataloader-gone", C.DATA_PIPELINE, _EXCEPTION, r"^(?:ConnectionResetError|ConnectionRefusedError|EOFError"
-          r"|BrokenPipeError)\b", 0.7, "A DataLoader worker went away while it handed over a batch; what ended it is "
-          "not in its own output.", "loader-in-process confirm-host-oom", frames=r"_try_get_data|resource_sharer",
-          rules_out="the network: the connection is that to a worker of the same process", may_pass=True),
-    _rule("port-in-use", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)address already in use|EADDRINUSE", 0.95,
-          "The port of the rendezvous or of a server is held by another process.", "other-port",
-          rules_out="the network: the port is taken on this host"),
-    _rule("port-in-use-line", C.NCCL_DISTRIBUTED, _LINE, r"(?i)address already in use|EADDRINUSE", 0.9,
-          "The port of the rendezvous or of a server is held by another process.", "other-port"),
-    _rule("nccl-watchdog", C.NCCL_DISTRIBUTED, _LINE, r"(?i)watchdog caught collective operation timeout"
-          r"|watchdog thread terminated|heartbeat monitor timed out|Some NCCL operations have failed or timed out"
-          r"|taking the entire process down", 0.6,
-          "A collective timed out: a rank did not take part in it, and nothing in the logs says why.",
-          "collective-debug per-rank-logs", role=_EFFECT),
-    _rule("collective-timeout", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Timed out waiting \d+ms|collective.{0,40}timeout"
-          r"|Watchdog|wait timeout after \d+ms", 0.6,
-          "A collective timed out: a rank did not take part in it, and nothing in the logs says why.",
-          "collective-debug per-rank-logs", role=_EFFECT),
-    _rule("pipe-lost", C.PROCESS_CRASH, _EXCEPTION, r"^(?:ConnectionResetError|BrokenPipeError|EOFError)\b", 0.5,
-          "Another process of the program went away; what ended it is not in its own output.", "per-rank-logs",
-          role=_EFFECT, frames=r"multiprocessing[/\\]\w"),
-    _rule("connection-lost", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"^(?:ConnectionReset|ConnectionAborted)Error\b"
-          r"|RemoteDisconnected|IncompleteRead|ChunkedEncodingError|RemoteProtocolError|ServerDisconnectedError"
-          r"|^\(?'?Connection aborted|ConnectionError: \('Connection aborted", 0.85,
-          "A connection to a service was lost while it was used.", "retry-same local-copy",
-          rules_out="another rank: its loss is told by the communication library", infra=True),
-    _rule("peer-gone", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Connection closed by peer|Connection reset by peer"
-          r"|NCCL communicator was aborted|remote process exited|Broken pipe|recvValue failed|Socket closed"
-          r"|failed to recv, got 0 bytes|ncclRemoteError", 0.5,
-          "Another process of the group went away; what ended it is not in the logs.", "per-rank-logs", role=_EFFECT),
-    _rule("rendezvous", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Rendezvous\w{0,30}Error|DistStoreError|DistNetworkError"
-          r"|client socket has timed out|Timed out after \d+ seconds waiting for clients", 0.85,
-          "The processes of the group did not find each other.", "check-rendezvous"),
-    _rule("nccl-error", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)NCCL (?:error|WARN)|DistBackendError|ncclSystemError"
-          r"|ncclInternalError|ncclUnhandledCudaError", 0.75, "The communication library failed.",
-          "collective-debug"),
-    _rule("elastic-agent", C.NCCL_DISTRIBUTED, _EXCEPTION, r"ChildFailedError|ProcessRaisedException"
-          r"|ProcessExitedException", 0.3, "The launcher reports that a worker failed.", "per-rank-logs", role=_EFFECT),
-)
 _DATA = (
     _rule("dataset-cache", C.DATA_PIPELINE, _EXCEPTION, r"(?i)dataset cache is|invalid cached dataset"
           r"|NonMatchingSplitsSizes|NonMatchingChecksum|ExpectedMoreDownloadedFiles|ArrowInvalid"
@@ -201,12 +90,16 @@ _FILES = (
 )
 _HUB = (
     _rule("hub-refused", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)GatedRepoError|\b(?:401|403)\b.{0,60}(?:client"
-          r" error|unauthorized|forbidden)|用户未登录|AccessDenied|invalid credentials|Access to model .{1,200} is"
-          r" restricted", 0.92, "The hub or the cloud refused access.", "hub-login"),
+          r" error|unauthorized|forbidden)|用户未登录|User not logged in|\[E300[12]\]|AccessDenied|invalid credentials"
+          r"|Access to model .{1,200} is restricted|authentication token (?:does not exist|is invalid)", 0.92,
+          "The hub or the cloud refused access, which hubs also answer where a private repository or none is.",
+          "hub-login fix-reference"),
     _rule("hub-throttled", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)\b429\b.{0,60}(?:client error|too many)"
-          r"|rate limit", 0.9, "The hub refused because of too many requests.", "local-copy", infra=True),
+          r"|rate ?limit|\[E1021\]|请求过于频繁", 0.9,
+          "The hub refused because of too many requests.", "local-copy", infra=True),
     _rule("hub-missing", C.CONFIG_ERROR, _EXCEPTION, r"(?i)RepositoryNotFoundError|NotExistError|\b404\b.{0,60}client"
-          r" error|模型不存在|数据集不存在|is not a (?:valid|local) (?:model|folder)|HFValidationError"
+          r" error|Client error '404|404 Not Found: |does not exist or is not accessible|获取模型版本失败"
+          r"|模型不存在|数据集不存在|is not a (?:valid|local) (?:model|folder)|HFValidationError"
           r"|DatasetNotFoundError", 0.9, "What the hub was asked for is not there.", "fix-reference"),
     _rule("hub-offline", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"(?i)offline mode is enabled|OfflineModeIsEnabled"
           r"|outgoing traffic has been disabled", 0.92,
@@ -236,7 +129,8 @@ _CONFIG = (
           rules_out="the training: the program ended before it began"),
     _rule("arguments-unused", C.CONFIG_ERROR, _EXCEPTION, r"(?i)specified arguments are not used|Could not override"
           r"|ConfigCompositionException|ConfigAttributeError|ConfigKeyError|MissingMandatoryValue|is not in struct"
-          r"|pydantic\w{0,20}.{0,40}ValidationError|MisconfigurationException|ScannerError|TOMLDecodeError", 0.9,
+          r"|pydantic\w{0,20}.{0,40}ValidationError|MisconfigurationException(?!.{0,200}monitored key)"
+          r"|ScannerError|TOMLDecodeError", 0.9,
           "The configuration was refused.", "fix-flag"),
     _rule("missing-module", C.CONFIG_ERROR, _EXCEPTION, r"^(?:ModuleNotFoundError|ImportError)|No module named", 0.95,
           "A Python module is missing or does not fit the others.", "install-module"),
@@ -247,8 +141,11 @@ _CONFIG = (
           "A command is not installed or not on PATH.", "install-module"),
     _rule("missing-file", C.CONFIG_ERROR, _EXCEPTION, r"FileNotFoundError|No such file or directory"
           r"|NotADirectoryError|IsADirectoryError", 0.85, "A path that the run needs is not there.", "fix-path"),
+    _rule("metric-for-best-key", C.EVALUATION_MISMATCH, _EXCEPTION, r"^KeyError: '", 0.92,
+          "The metric that the best model is chosen by is not what the evaluation yields.", "fix-metric",
+          frames=r"metrics\[metric_to_check\]"),
     _rule("metric-for-best", C.EVALUATION_MISMATCH, _EXCEPTION, r"metric_for_best_model|not found in the evaluation"
-          r" metrics|EarlyStopping conditioned on metric|early stopping conditioned on metric", 0.92,
+          r" metrics|[Ee]arly ?[Ss]topping conditioned on metric|could not find the monitored key", 0.92,
           "A metric that a decision needs is not what the evaluation yields.", "fix-metric"),
 )
 _SCHEDULER = (
@@ -258,11 +155,14 @@ _SCHEDULER = (
           r"|\b(?:node|job|instance|vm|task|pod|worker) (?:was|has been|is being) preempted|\bpreemption notice\b)",
           0.95, "The scheduler took the resources back.", "resume",
           infra=True),
-    _rule("node-failure", C.PIPELINE_ORCHESTRATION, _LINE, r"DUE TO NODE FAIL|Node failure on|NODE_FAIL", 0.95,
+    _rule("node-failure", C.PIPELINE_ORCHESTRATION, _LINE, r"DUE TO NODE FAIL|Node failure on|NODE_FAIL"
+          r"|(?:JOB|STEP) \S{1,60} ON \S{1,100} UNCORRECTABLE MEMORY ERROR", 0.95,
           "A node failed.", "resume", infra=True),
-    _rule("slurm-cancelled", C.INTERRUPTED, _LINE, r"(?:JOB|STEP) [\d._+]{1,40}\S{0,20} ON \S{1,100} CANCELLED AT", 0.8,
+    _rule("slurm-cancelled", C.INTERRUPTED, _LINE, r"(?:JOB|STEP) [\d._+]{1,40}\S{0,20}(?: ON \S{1,100})?"
+          r" CANCELLED AT", 0.8,
           "The scheduler cancelled the job or its step.", "resume", role=_EFFECT),
-    _rule("node-died", C.PIPELINE_ORCHESTRATION, _EXCEPTION, r"NodeDiedError", 0.9, "A node failed.", "resume",
+    _rule("node-died", C.PIPELINE_ORCHESTRATION, _EXCEPTION, r"NodeDiedError|because its node has died"
+          r"|Owner's node has crashed", 0.9, "A node failed.", "resume",
           infra=True),
     _rule("submission", C.PIPELINE_ORCHESTRATION, _LINE, r"(?:sbatch|srun|salloc): error: (?:Batch job|Unable to"
           r" (?:create|allocate|confirm)|Job violates|invalid partition)|ImagePullBackOff|CrashLoopBackOff", 0.9,
@@ -271,13 +171,14 @@ _SCHEDULER = (
           r"|ActorUnavailableError", 0.6, "A Ray worker is gone; what ended it is not in the logs.",
           "per-rank-logs", role=_EFFECT),
     _rule("signal-handler", C.INTERRUPTED, _LINE, r"(?i)(?:caught|received|got|handling) (?:signal (?:15|2|10|12"
-          r"|SIGTERM|SIGINT|SIGUSR\d)|SIG(?:TERM|INT|USR\d))\b|\bSIGTERM received", 0.8,
+          r"|SIGTERM|SIGINT|SIGHUP|SIGUSR\d)|SIG(?:TERM|INT|HUP|USR\d))\b|\bSIGTERM received", 0.8,
           "The process was asked to end and did so.", "resume", role=_EFFECT),
     _rule("signal-exception", C.INTERRUPTED, _EXCEPTION, r"SignalException|KeyboardInterrupt|got signal: (?:15|2)\b",
           0.7, "The process was asked to end.", "resume", role=_EFFECT),
     _rule("terminated", C.INTERRUPTED, _EXIT, r"^signal SIG(?:TERM|INT|HUP|USR1|USR2)", 0.7,
           "The process was ended from outside.", "resume", role=_EFFECT),
-    _rule("closing-signal", C.INTERRUPTED, _LINE, r"Sending process \d+ closing signal|death signal, shutting down",
+    _rule("closing-signal", C.INTERRUPTED, _LINE, r"Sending process \d+ closing signal|Closing process \d+ via signal"
+          r"|death signal, shutting down",
           0.4, "The launcher ended the other workers.", "", role=_EFFECT),
 )
 _PROCESS = (
@@ -365,7 +266,7 @@ _LAST = (
 )
 
 RULES: tuple[Rule, ...] = (
-    *_CONFIG[:1], *_MEMORY, *_DEVICE, *_DISTRIBUTED, *_DATA[:2], *_HUB, *_FILES, *_DATA[2:4], *_ROLLOUT_RULES,
+    *_CONFIG[:1], *MEMORY, *DEVICE, *RANKS, *_DATA[:2], *_HUB, *_FILES, *_DATA[2:4], *_ROLLOUT_RULES,
     *_NUMBERS, *_CONFIG[1:], *_DATA[4:], *_SCHEDULER, *_PROCESS, *_METRICS, *_LAST,
 )
 """Every rule, the more telling before the more general."""

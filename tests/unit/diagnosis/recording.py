@@ -66,6 +66,7 @@ PROGRAMS = {
     "worker = multiprocessing.get_context('fork').Process(target=os._exit, args=(3,))\nworker.start()\n"
     "theirs.close(); worker.join()\nours.recv()",
     "thread-queue": STEPS + "import queue\nqueue.SimpleQueue().get(block=False)",
+    "exit-call": "import sys, traceback\ntry: sys.exit(3)\nexcept SystemExit:\n    traceback.print_exc()\n    raise",
     "compile": "import torch\ntorch.compile(lambda x: (x.sin() + 1).cos())(torch.ones(9))",
 }
 LINES = {
@@ -75,18 +76,56 @@ LINES = {
     "disk-full-line": "echo 'step 1/9 loss 2.0'; echo 'step 2/9 loss 1.0' > /dev/full",
     "bus-error-line": "echo 'step 1/9 loss 2.0'; python -c 'import os; os.kill(os.getpid(), 7)'; exit $?",
 }
+HUB = """import json, os, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from huggingface_hub import HfApi
+os.environ |= {'HF_HUB_ENABLE_HF_TRANSFER': '0', 'NO_PROXY': '*'}
+def answer(status, headers, body):
+    global url
+    class Hub(BaseHTTPRequestHandler):
+        def log_message(self, *words): pass
+        def do_GET(self):
+            text = json.dumps(body).encode()
+            self.send_response(status)
+            for pair in {**headers, 'Content-Type': 'application/json', 'Content-Length': len(text)}.items():
+                self.send_header(pair[0], str(pair[1]))
+            self.end_headers(); self.wfile.write(text)
+    server = HTTPServer(('127.0.0.1', 0), Hub)
+    url = f'http://127.0.0.1:{server.server_port}'
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+"""
 TRANSFORMERS = {
     "arguments-unused": "from transformers import HfArgumentParser, TrainingArguments\n"
     "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(['--output_dir', 'out', '--learning_speed', '1'])",
     "hub-offline": "import os\nos.environ['HF_HUB_OFFLINE'] = '1'\nfrom huggingface_hub import HfApi\n"
     "HfApi().model_info('acme/tiny')",
+    **{f"hub-{name}": HUB + f"answer({status}, {headers!r}, {body!r})\nHfApi(endpoint=url).model_info('acme/tiny')"
+       for name, status, headers, body in (
+        ("gated", 401, {"X-Error-Code": "GatedRepo"}, {"error": "Access to model acme/tiny is restricted."}),
+        ("forbidden", 403, {}, {}), ("unauthorized-missing", 401, {"X-Error-Code": "RepoNotFound"}, {}),
+        ("no-revision", 404, {"X-Error-Code": "RevisionNotFound"}, {}), ("throttled", 429, {}, {}))},
+    "metric-for-best": "from transformers import Trainer, TrainingArguments\nimport torch\n"
+    "arguments = TrainingArguments('out', metric_for_best_model='f1', report_to=[], use_cpu=True)\n"
+    "Trainer(torch.nn.Linear(1, 1), arguments)._determine_best_metric({'eval_loss': 0.5}, trial=None)",
+    "oom-batch-search": "from accelerate.utils import find_executable_batch_size\n"
+    "@find_executable_batch_size(starting_batch_size=2)\ndef train(batch_size):\n"
+    "    raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')\ntrain()",
 }
 """Programs that need transformers, which the environment of the unit tests lacks."""
+MODELSCOPE = {
+    f"modelscope-{name}": HUB.replace("from huggingface_hub import HfApi", "from modelscope_hub import HubApi")
+    + f"answer({status}, {{}}, {body!r})\nHubApi(endpoint=url).get_repo('acme/tiny', 'model')"
+    for name, status, body in (
+        ("forbidden", 403, {"Code": 10010202001, "Message": "用户未登录"}),
+        ("missing", 404, {"Code": 10010205001, "Message": "模型不存在"}),
+        ("throttled", 429, {"Code": 10010100003, "Message": "请求过于频繁"}))
+}
+"""Programs that need modelscope."""
 
 
 def record(rule: str) -> int:
     """Run the program of a rule and keep what it prints; its exit code."""
-    source = {**PROGRAMS, **TRANSFORMERS}.get(rule)
+    source = {**PROGRAMS, **TRANSFORMERS, **MODELSCOPE}.get(rule)
     with tempfile.TemporaryDirectory() as place:
         words = ["bash", "-c", LINES[rule]] if source is None else [sys.executable, "train.py"]
         (Path(place) / "train.py").write_text(source or "")

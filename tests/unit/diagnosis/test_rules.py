@@ -14,7 +14,8 @@ from harness.diagnosis.pages import render_triage
 from harness.diagnosis.read import RunReading, read_run
 from harness.diagnosis.rules import RULES, match_rule
 from harness.record.vocabulary import FixRisk, PrimaryCause
-from tests.unit.diagnosis.rule_logs import EXIT_RULES, SAMPLES, Sample
+from tests.unit.diagnosis.public_logs import WORDINGS, Wording
+from tests.unit.diagnosis.rule_logs import ALSO_RECORDED, EXIT_RULES, SAMPLES, Sample, recorded
 
 REFERENCES = Path(__file__).parents[3] / "references"
 HOSTILE = ("a" * 4096, "(" * 4096, "loss" * 1024, "nan " * 1024, "[rank0]:" * 512, ". " * 2048, "0" * 4096,
@@ -59,6 +60,32 @@ def test_log_that_looks_alike_is_spared(rule_id: str, tmp_path: Path) -> None:
         assert found.finding.cause.rule.id == "uncaught-exception"
     else:
         assert rule_id not in {event.rule.id for event in every(found) if event.rule is not None}
+
+
+@pytest.mark.parametrize("wording", WORDINGS, ids=lambda wording: f"{wording.rule}-{wording.source.rpartition('/')[2]}")
+def test_every_wording_of_a_version_gets_its_rule(wording: Wording, tmp_path: Path) -> None:
+    """Older and newer ones, in the words of public reports and sources."""
+    assert wording.source
+    found = reading(tmp_path / "run.log", wording.text, SAMPLES[wording.rule])
+    assert found.finding.cause is not None and found.finding.cause.rule is not None
+    assert found.finding.cause.rule.id == wording.rule
+
+
+@pytest.mark.parametrize(("name", "rule_id"), ALSO_RECORDED)
+def test_other_recorded_logs_of_a_rule(name: str, rule_id: str, tmp_path: Path) -> None:
+    """Answers of a hub that its own client met: several of one rule."""
+    found = reading(tmp_path / "run.log", recorded(name), SAMPLES[rule_id])
+    assert found.finding.cause is not None and found.finding.cause.rule is not None
+    assert found.finding.cause.rule.id == rule_id
+
+
+def test_rank_of_the_label_is_the_global_one(tmp_path: Path) -> None:
+    """Rank 4 is the first of its group, which the watchdog of that group calls rank 0."""
+    text = ("[rank4]:[E1019 01:04:03.356947152 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation "
+            "timeout: WorkNCCL(SeqNum=9141, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600020 milliseconds before "
+            "timing out.\n")
+    found = reading(tmp_path / "run.log", text, SAMPLES["nccl-watchdog"])
+    assert found.finding.cause is not None and found.finding.cause.rank == 4
 
 
 def test_every_class_is_reached() -> None:
