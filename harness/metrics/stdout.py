@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from harness.metrics.model import EventColumns, RestartMarker
+from harness.metrics.stdout_cycles import cycles_in
 from harness.metrics.stdout_rows import Rows
 from harness.metrics.stdout_scan import LineScan
 from harness.metrics.stdout_steps import Placed, StdoutParser
@@ -118,8 +119,24 @@ class StdoutReader(TailedFile):
             self._discarding = False
             data = data[data.find(b"\n") + 1 :]
         begin = 0 if self.parser.shapes.are_known else data.find(b"\n", LEARN_BYTES) + 1
-        placed = self._one_by_one(data[:begin])
-        for start, end, shape, texts in self.parser.shapes.stretches(data, FEWEST_ROWS, begin):
+        placed, total = self._one_by_one(data[:begin]), self.parser.plain_total
+        shapes = self.parser.shapes.without_step if total else ()
+        for cycles in cycles_in(data, begin, shapes, total or 0, FEWEST_ROWS):
+            placed += self._by_stretches(data[begin : cycles.start])
+            rows = self.parser.cycles(cycles, was_cleared=self._scan.is_cleared)
+            if rows is None:
+                rows = self._one_by_one(data[cycles.start : cycles.end])
+            else:
+                self._scan.is_cleared = cycles.redraws[-1].is_cleared
+            placed += rows
+            begin = cycles.end
+        return placed + self._by_stretches(data[begin:])
+
+    def _by_stretches(self, data: bytes) -> list[Placed]:
+        """Rows of one shape that follow each other are read together."""
+        placed: list[Placed] = []
+        begin = 0
+        for start, end, shape, texts in self.parser.shapes.stretches(data, FEWEST_ROWS):
             placed += self._one_by_one(data[begin:start])
             if self._scan.is_cleared:
                 first, start = start, data.find(b"\n", start) + 1

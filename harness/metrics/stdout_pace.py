@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 _UNIQUE = 1.8
 _NO_STEP = 1 << 62
@@ -69,6 +69,24 @@ class Pace:
                 slowest, fastest = narrow, wide
             steps.append(step)
         self.learned = slowest, fastest
+
+    def steps_around(
+        self, moments: Iterable[tuple[float, float]], lows: Sequence[int], highs: Sequence[int], cleared: Sequence[bool]
+    ) -> list[int]:
+        """The step of each row of (epoch, slack) between the bars before and behind it, as if each came alone. Of
+        `lows` and `cleared` there may be more."""
+        steps: list[int] = []
+        for (epoch, slack), low, high, was_cleared in zip(moments, lows, highs, cleared, strict=False):
+            first, last, learned = epoch - slack, epoch + slack, self.learned
+            step = None
+            if self.announced or learned is None or last * learned[1] - first * learned[0] <= _UNIQUE:
+                step = self.step_of(epoch, slack, low=low, high=None, was_cleared=was_cleared)
+                if step is None:
+                    step = self.step_of(epoch, slack, low=low, high=high, was_cleared=was_cleared)
+            if step is None:
+                step = self.learn(epoch, slack, high if was_cleared and high >= low else low)
+            steps.append(step)
+        return steps
 
     def learn(self, epoch: float, slack: float, step: int) -> int:
         """Narrow the steps of an epoch by a row whose step is known."""

@@ -46,11 +46,9 @@ class LineScan:
 
     def _pass(self, stretch: bytes, picked: list[tuple[bytes, bool]]) -> None:
         """Lines without a dict."""
-        ends = _ends_of_redraws(stretch)
+        ends = ends_of_redraws(stretch)
         if ends is not None:
-            last = stretch.rstrip(b"\n")
-            last = last[last.rfind(b"\n") + 1 :]
-            self.is_cleared = last.isspace() and len(last) >= BLANK_BYTES
+            self.is_cleared = leaves_cleared(stretch)
             picked += [(line, False) for line in ends]
             return
         lines = [line for line in stretch.split(b"\n") if line]
@@ -68,6 +66,13 @@ class LineScan:
         picked += [(line, False) for line in lines]
 
 
+def leaves_cleared(stretch: bytes) -> bool:
+    """Whether the last line is how a bar is wiped away."""
+    last = stretch.rstrip(b"\n")
+    last = last[last.rfind(b"\n") + 1 :]
+    return last.isspace() and len(last) >= BLANK_BYTES
+
+
 def _is_signed(low: bytes) -> bool:
     find = low.find  # `in` costs four times as much: it first tries its operand as a number
     for sign in _SIGNS:  # noqa: SIM110 (a generator costs twice the time)
@@ -81,7 +86,7 @@ def _bars_of(total: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"%\|[^|]{0,400}\|[ ]{0,9}([0-9]{1,18})/" + total + rb" \[")
 
 
-def _ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
+def ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
     """The first and the last bar of lines that say nothing else than one bar that only rises."""
     signs = stretch.count(b"%")
     if signs < _FEWEST or _HINTS.may_hold(stretch):

@@ -62,6 +62,8 @@ class Shape:
     """One line or more with their ends, where numbers are not yet looked at closely."""
     each: re.Pattern[bytes]
     """A line of those."""
+    whole: re.Pattern[bytes]
+    """The same, as a group of its own."""
     sign: bytes
     """Stands in each of them."""
     tags: tuple[str, ...]
@@ -95,17 +97,15 @@ class Shape:
             epoch = numbers[self.epoch]
             if not 0 <= epoch < MAX_EPOCH:
                 return None
-            slack = self.slack(texts) if epoch and not self.is_text else 0.0
+            slack = self.slack(texts[self.epoch]) if epoch and not self.is_text else 0.0
         if self.is_plain:
             return Row(values=values, epoch=epoch, epoch_slack=slack)
         return Row(values=values, step=_count(texts, self.step), step_total=_count(texts, self.step_total), epoch=epoch,
                    epoch_slack=slack, num_epochs=_count(texts, self.num_epochs),
                    wall_time=0.0 if self.wall_time is None else numbers[self.wall_time], is_text=self.is_text)
 
-    def slack(self, texts: tuple[bytes, ...]) -> float:
+    def slack(self, text: bytes) -> float:
         """As slack_of tells it, for an epoch above 0."""
-        assert self.epoch is not None
-        text = texts[self.epoch]
         point = text.find(b".")
         decimals = len(text) - 1 - point
         plain = not self.is_quoted and point >= 0 and 2 <= decimals < len(_SLACKS)
@@ -145,15 +145,22 @@ class RowShapes:
                 continue
             if index:
                 self._shapes.insert(0, self._shapes.pop(index))
-            self._meet(1)
+            self.meet(1)
             return shape.row(match.groups())
         return None
 
-    def _meet(self, lines: int) -> None:
+    def meet(self, lines: int) -> None:
+        """So many lines had a known shape."""
         self._met += lines
         while self._met >= LINES_PER_SHAPE:
             self._met -= LINES_PER_SHAPE
             self._left = min(self._left + 1, MAX_LEARNED)
+
+    @property
+    def without_step(self) -> list[Shape]:
+        """Those of dicts with an epoch and no step."""
+        return [shape for shape in self._shapes
+                if shape.epoch is not None and shape.step is None and not shape.is_text]
 
     @property
     def are_known(self) -> bool:
@@ -179,7 +186,7 @@ class RowShapes:
             if match and data.count(b"\n", start, end) >= fewest:
                 rows = shape.each.findall(data, start, end)
                 if len(rows) == data.count(b"\n", start, end):
-                    self._meet(len(rows))
+                    self.meet(len(rows))
                     yield Stretch(start, end, shape, rows)
             begin = end
             for other, place in enumerate(found):
@@ -289,7 +296,7 @@ def _compiled(
     one = b"".join(strict) + end
     order = tuple(places[_Role("epoch") if tag == "epoch" else _Role("value", tag)] for tag in base.values)
     return Shape(
-        line=re.compile(one), each=re.compile(one + b"\n"),
+        line=re.compile(one), each=re.compile(one + b"\n"), whole=re.compile(b"(" + one + b"\n)"),
         many=re.compile(b"(?:" + b"".join(loose) + end + b"\n)+"), sign=sign,
         tags=tuple(base.values),
         places=order,

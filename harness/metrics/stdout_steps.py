@@ -7,11 +7,13 @@ times the steps of an epoch as far as the output tells them, else the row's numb
 from __future__ import annotations
 
 import math
+import operator
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.metrics.model import RestartMarker
+from harness.metrics.stdout_cycles import Cycles
 from harness.metrics.stdout_lines import PLAIN_BAR, Banner, Bar, Row, Said, pace_of, read_line
 from harness.metrics.stdout_pace import Pace
 from harness.metrics.stdout_rows import Rows, rows_of
@@ -124,7 +126,7 @@ class StdoutParser:
         self._was_cleared = False
         if shape.is_text and (shape.step is None or shape.step_total is not None):
             return None
-        rows = rows_of(shape, texts)
+        rows = rows_of(shape, list(zip(*texts, strict=True)))
         if rows is None:
             return None
         if shape.is_text:
@@ -138,12 +140,42 @@ class StdoutParser:
             self._wait_rows(rows)
         return self._given()
 
+    @property
+    def plain_total(self) -> int | None:
+        """Of the training's bar, where it is one that has no name and counts the run's own steps."""
+        progress = self._progress
+        is_inner = progress.is_named or progress.offset or progress.outer is not None or progress.epoch is not None
+        return None if is_inner or not progress.is_seen or progress.done <= 0 else progress.total
+
+    def cycles(self, cycles: Cycles, *, was_cleared: bool) -> list[Placed] | None:
+        """`line` for rows and the bars between them; None where they have to be taken one by one. `was_cleared`: see
+        there, for the first of them."""
+        redraws, progress, before = cycles.redraws, self._progress, self._pace.learned
+        highs, lasts = [one.first for one in redraws], [one.last for one in redraws]
+        if self._waiting or self.last_step is None or self.plain_total != cycles.total or not _is_rising(
+            [progress.done, *lasts], highs
+        ):
+            return None
+        rows = rows_of(cycles.shape, cycles.groups)
+        if rows is None:
+            return None
+        cleared = [was_cleared, *(one.is_cleared for one in redraws)]
+        steps = self._pace.steps_around(rows.moments(), [self.last_step, *lasts], highs, cleared)
+        if max(steps) >= MAX_STEP or min(steps) <= -MAX_STEP:
+            self._pace.learned = before
+            return None
+        self._note_row(rows)
+        self._emit_rows(rows.at(steps))
+        progress.done = self.last_step = lasts[-1]
+        self.announced_total = progress.total
+        self.rate = pace_of(redraws[-1].pace, redraws[-1].unit)
+        self.shapes.meet(len(rows))
+        return self._given()
+
     def _redraw(self, done: bytes, total: bytes, pace: bytes, unit: bytes) -> bool:
         """Whether the bar is the one that is known, further on: then nothing else can have changed."""
         progress, count = self._progress, int(done)
-        if progress.is_named or progress.offset or progress.outer is not None or progress.epoch is not None:
-            return False
-        if not (progress.is_seen and int(total) == progress.total and count >= progress.done > 0):
+        if int(total) != self.plain_total or count < progress.done:
             return False
         progress.done = self.last_step = count
         self.announced_total = progress.total
@@ -480,6 +512,11 @@ class StdoutParser:
         if len(self.restarts) < MAX_RESTARTS:
             resumed = self._facts.get("resumed_at")
             self.restarts.append(Restart(after_step=before, first_step=step, resumed_from=resumed))
+
+
+def _is_rising(before: Sequence[int], bars: Sequence[int]) -> bool:
+    """Whether no bar stands further back than the last one before it."""
+    return all(map(operator.le, before, bars))
 
 
 def rows_alone(raw: bytes) -> list[Row] | None:

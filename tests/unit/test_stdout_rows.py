@@ -136,6 +136,48 @@ def outputs(draw: st.DrawFn) -> bytes:
     return b"".join(parts)
 
 
+@st.composite
+def redrawn(draw: st.DrawFn) -> bytes:
+    """Rows with redraws of bars between them, mostly as a trainer draws them, from where training begins or goes on."""
+    total, per_epoch = draw(st.sampled_from([(40, 10), (4000, 7), (10**6, 10**5), (25, 3)]))
+    decimals = draw(st.sampled_from([2, 2, 4]))
+    wipe = draw(st.sampled_from([b"\r" + b" " * 80 + b"\r", b"\r" + b" " * 12 + b"\r", b"\n", b"\r"]))
+    form = FORMS[draw(st.sampled_from(["dict", "dict", "quoted", "eval", "spaces", "step"]))]
+    step, shift = draw(st.integers(1, 30)), draw(st.sampled_from([0, 0, 0, 1, -1]))
+    parts = [
+        draw(st.sampled_from([b"", b"  Total optimization steps = %d\n  Num Epochs = 4\n" % total])),
+        draw(st.sampled_from([_bar(1, total), _bar(1, total), b"", _bar(0, total)])) + b"\n",
+    ]
+    for _ in range(draw(st.integers(1, 6))):
+        bars, by = draw(st.sampled_from([0, 1, 1, 1, 1, 3, 4])), draw(st.sampled_from([0, 1, 5, 5, 5, 10]))
+        noise = draw(st.sampled_from([b"", b"", b"\n", b"\nnoise 3%\n", b"\nstep 3\n", b"\n{'a'}\n"]))
+        for number in range(draw(st.integers(3, 9))):
+            step += by
+            parts.append(
+                form.format(f"1.{number}", "2e-05", s=step, e=f"{step / per_epoch:.{decimals}f}").encode() + b"\n"
+            )
+            parts += [_bar(step + shift + done, total) for done in range(bars)] + ([noise] if bars else [])
+            parts += [wipe] if bars else []
+        if draw(st.integers(0, 3)) == 0:
+            parts += [line + b"\n" for line in draw(st.lists(st.sampled_from(ODD), min_size=1, max_size=2))]
+        if draw(st.integers(0, 4)) == 0:
+            step = draw(st.integers(0, 40))
+        if draw(st.integers(0, 5)) == 0:
+            total = draw(st.sampled_from([total, 40, 7]))
+    return b"".join(parts) + draw(st.sampled_from([b"", _bar(step, total), b"\r" + b" " * 80]))
+
+
+def _bar(done: int, total: int) -> bytes:
+    return b"\r%3d%%|###   | %d/%d [00:0%d<00:19,  %d.50%s]" % (
+        100 * done // total,
+        done,
+        total,
+        done % 10,
+        done % 4,
+        b"it/s" if done % 3 else b"s/it",
+    )
+
+
 def everything(path: Path, content: bytes, cuts: list[int], *, learns: bool, **options: Any) -> list[str]:
     """Events, markers and what the parser knows, with a poll at each cut."""
     path.write_bytes(b"")
@@ -206,6 +248,23 @@ def test_together_as_alone(
     quick = everything(tmp_path / "a.log", content, cuts, learns=True, logging_steps=logging_steps)
     slow = everything(tmp_path / "a.log", content, cuts, learns=False, logging_steps=logging_steps)
     assert quick == slow
+
+
+@settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(
+    content=redrawn(),
+    cuts=st.lists(st.integers(0, 4000), max_size=2),
+    chunk=st.sampled_from([700, 3000, 8000]),
+    learned=st.sampled_from([100, 300]),
+)
+def test_redrawn_as_alone(
+    content: bytes, cuts: list[int], chunk: int, learned: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same, where bars are drawn between the rows."""
+    monkeypatch.setattr(stdout, "LEARN_BYTES", learned)
+    test_together_as_alone.hypothesis.inner_test(content, cuts, chunk, None, 10_000, tmp_path, monkeypatch)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("form", ["dict", "quoted", "eval", "step", "json", "nested", "pairs", "prose"])
@@ -281,6 +340,27 @@ def test_stored_by_rows_as_one_by_one(runs: list[tuple[int, int, bool]], data: s
     assert together.first_steps() == alone.first_steps()
     query = "SELECT * FROM event ORDER BY seq"
     assert repr(together._db.execute(query).fetchall()) == repr(alone._db.execute(query).fetchall())
+
+
+def test_rows_between_redraws_are_read_together(tmp_path: Path) -> None:
+    """One redraw of the bar for each row, or many and other lines: few rows are looked at alone."""
+    path = tmp_path / "train.log"
+    wipe, noise = b"\r" + b" " * 80 + b"\r", b"\nreading a shard\n"
+    for bars in (1, 5):
+        rows = [
+            b"".join(_bar(step - bars + done, 10**4) for done in range(1, bars))
+            + wipe
+            + FORMS["dict"].format(f"{step}.5", "1e-05", e=f"{step / 200:.2f}").encode()
+            + b"\n"
+            + _bar(step, 10**4)
+            + (noise if bars > 1 else b"\n")
+            for step in range(10, 10_000, 10)
+        ]
+        path.write_bytes(_bar(1, 10**4) + b"".join(rows))
+        reader = StdoutReader(path)
+        columns = [item for item in reader.poll(final=True) if isinstance(item, EventColumns)]
+        assert sum(rows for item in columns for width, rows in item.runs or () if width == 3) > 900
+        assert [step for item in columns for step in item.step[::3]] == list(range(10, 10_000, 10))
 
 
 def test_fewest_rows() -> None:
