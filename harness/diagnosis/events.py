@@ -29,7 +29,7 @@ _USAGE = re.compile(r"^usage: |^\s{2,200}(?:\[?-{1,2}\w|\{\w)")
 """Lines of a usage text or a help page: they list choices, and tell of nothing that happened."""
 _IGNORED = re.compile(r"^\s*Exception ignored in")
 _STAGE = re.compile(r"stage=([A-Za-z_]{1,60})")
-_PID = re.compile(r"(?:process|pid:?|PID) {0,2}(\d{1,10})")
+_PID = re.compile(r"(?:process|pid[:=]?|PID) {0,2}(\d{1,10})")
 _LOGGED = re.compile(r"^.{0,200}?\b(?:ERROR|CRITICAL|FATAL)\b[^\n]{0,200}?[\s:-]((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]"
                      r"\w{0,60}(?:Error|Exception)\b.{0,2000})$")
 

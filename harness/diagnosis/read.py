@@ -12,14 +12,17 @@ from harness.diagnosis.cause import Finding, find_cause
 from harness.diagnosis.elastic import Worker, exit_text
 from harness.diagnosis.events import LogReader
 from harness.diagnosis.inputs import LogFile
-from harness.diagnosis.model import Event, EventKind, Place, Where
+from harness.diagnosis.model import Event, EventKind, Place, Role, Where
 from harness.diagnosis.progress import Mark, Window, goes_on_after, read_window
 from harness.diagnosis.rules import match_rule
+from harness.record.vocabulary import PrimaryCause
 
 MAX_LOOKS = 64
 """Events whose surroundings are looked at, to see whether the run went on behind them."""
 NEAR_BYTES = 32 << 10
 MAX_ALL_EVENTS = 20_000
+_DRIVER = frozenset({"gpu-lost", "gpu-xid"})
+"""Rules of what the driver of an accelerator writes into the kernel's log, for all processes and all times."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,11 +74,12 @@ def read_run(
                       and event.rule.id == "collective-timeout"}
     source = logs[0].path if logs else Path("-")
     events += _given(exit_code, stopped, reasons, source, events[-1].order if events else 0)
-    events = _without_doubles(events)
+    is_failed = (exit_code or 0) != 0 or bool(stopped) or bool(reasons)
+    pids = frozenset(worker.pid for worker in workers if worker.pid is not None)
+    events = _without_doubles(_of_this_run(events, kernel_log, pids, is_failed=is_failed))
     windows = {log.path: _Windows(log.path) for log in logs}
     _mark_recovered(events, windows)
     last, planned = _last_progress(windows.values())
-    is_failed = (exit_code or 0) != 0 or bool(stopped) or bool(reasons)
     ends = any(mark.is_end for window in windows.values() for mark in window.tail.marks[-3:])
     whole = ends or _is_whole(last, planned)
     unsurvived = any(not event.is_recovered and not event.is_handled for event in events)
@@ -131,6 +135,24 @@ class _Windows:
     def batch_sizes(self) -> tuple[int, ...]:
         sizes = self.head.batch_sizes + self.tail.batch_sizes
         return sizes[:1] + sizes[-1:] if sizes else ()
+
+
+def _of_this_run(
+    events: Sequence[Event], kernel_log: Path | None, pids: frozenset[int], *, is_failed: bool
+) -> list[Event]:
+    """The events without what the kernel's log tells of the accelerators of others.
+
+    A driver's fault counts where it names a process of the run, or none that could be told from it and the run met
+    trouble of its devices or ranks or failed for no other cause.
+    """
+    ours = [event for event in events if event.place.path != kernel_log]
+    known = pids | {event.pid for event in ours if event.pid is not None}
+    causes = {event.rule.cause for event in ours if event.rule is not None and not event.is_handled}
+    is_told = any(event.rule is not None and event.rule.role is Role.CAUSE and event.kind is not EventKind.EXIT
+                  for event in ours)
+    is_near = bool(causes & {PrimaryCause.CUDA_RUNTIME, PrimaryCause.NCCL_DISTRIBUTED}) or (is_failed and not is_told)
+    return [event for event in events if event.place.path != kernel_log or event.rule is None
+            or event.rule.id not in _DRIVER or event.pid in known or (is_near and (event.pid is None or not known))]
 
 
 def _given(

@@ -208,7 +208,8 @@ _PROCESS = (
           "The launcher reports that a worker ended with an exit code of its own; its output is not in the logs given.",
           "per-rank-logs", role=_EFFECT, rules_out="the workers that were sent SIGTERM: the launcher ended them after"),
     _rule("thread-queue", C.PROCESS_CRASH, _EXCEPTION, r"^(?:_?queue\.Empty|StopIteration|concurrent\.futures\S{0,40}"
-          r"(?:TimeoutError|BrokenProcessPool)|asyncio\S{0,30}(?:TimeoutError|CancelledError)|RayTaskError"
+          r"(?:TimeoutError|BrokenProcessPool)|asyncio\S{0,30}(?:TimeoutError|CancelledError)"
+          r"|(?:ray\.exceptions\.)?RayTaskError"
           r"|\S{0,40}RemoteTraceback|\S{0,30}CalledProcessError)", 0.3,
           "A part that others wait for did not answer.", "per-rank-logs", role=Role.CARRIER),
     _rule("exit-call", C.PROCESS_CRASH, _EXCEPTION, r"^SystemExit", 0.3, "The program ended itself.", "", role=_EFFECT),

@@ -10,7 +10,8 @@ _EXCEPTION, _LINE, _EXIT = Where.EXCEPTION, Where.LINE, Where.EXIT
 _ROLLOUT = r"(?i)rollout|\bgenerate\b|_generate\b|decode_|\bsampler?\b|kv_?cache|prefill|vllm|sglang"
 _TRAIN = r"(?i)stage=train|train_step|training_step|train_loop|backward|optimizer|optim/|compute_loss|in train\b"
 _EFFECT = Role.CONSEQUENCE
-_DEVICE_MEMORY = (r"(?i)(?<!ray\.exceptions\.)\bOutOfMemoryError|(?:CUDA|HIP|MPS|NPU|XPU)[\w :()\]]{0,30} out of memory"
+_DEVICE_MEMORY = (r"(?i)(?<!ray\.exceptions\.)(?<!RayTaskError\()\bOutOfMemoryError"
+                  r"|(?:CUDA|HIP|MPS|NPU|XPU)[\w :()\]]{0,30} out of memory"
                   r"|(?<!StatusCode\.)RESOURCE_EXHAUSTED")
 """`CUDA out of memory`, `CUDA error: out of memory`, `cuda runtime error (2) : out of memory`,
 `Triton Error [CUDA]: out of memory`. Ray's error of the same name is about the host, gRPC's about
@@ -81,7 +82,8 @@ DEVICE = (
           r"|NVRM: Xid \([^)]{1,60}\): (?:48|64|74|79|94|95),", 0.9,
           "The driver reported that the accelerator is lost or defective.", "other-host", infra=True),
     _rule("gpu-xid", C.CUDA_RUNTIME, _LINE, r"NVRM: Xid", 0.8,
-          "The driver reported a fault of the accelerator, which a program can bring about as well.", "other-host"),
+          "The driver reported a fault of the accelerator, which a program can bring about as well.", "other-host",
+          role=_EFFECT),
     _rule("cuda-error-line", C.CUDA_RUNTIME, _LINE,
           r"(?:watchdog thread terminated with exception: |^\s{0,8}what\(\):\s{1,4})CUDA error: (?!device-side)", 0.8,
           "A kernel failed on the device, which native code met first (the watchdog of NCCL, mostly).",

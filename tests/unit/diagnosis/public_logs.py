@@ -47,6 +47,12 @@ WATCHDOG = ("[rank1]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank 1]
 ASSERTION = "indexSelectLargeIndex: block: [3,0,0], thread: [32,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
 ACTOR = ("\n\tclass_name: Runner\n\tactor_id: 28507c63735529c3265367b501000000\n\tpid: 1592\n\tnamespace: b9b0f765\n"
          "\tip: 10.0.0.9\n")
+TASK = raised("ray.exceptions.RayTaskError({}): ray::Runner.run() (pid=104449, ip=10.0.0.7, actor_id=36b6798a, "
+              "repr=<main.Runner object at 0x783e766c0ca0>)",
+              "/venv/site-packages/ray/_private/worker.py:get_objects: raise value.as_instanceof_cause()") + (
+    '  File "/srv/verl/trainer/main.py", line 94, in run\n    trainer.fit()\n'
+    '  File "/srv/verl/single_controller/ray/base.py", line 47, in func\n    output = ray.get(output)\n')
+"""How Ray hands on the error of a task; the error itself stands behind."""
 
 WORDINGS = (
     # accelerator memory
@@ -66,6 +72,7 @@ WORDINGS = (
             raised("RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58")),
     Wording("oom-device", "triton, third_party/nvidia/backend/driver.c",
             raised("RuntimeError: Triton Error [CUDA]: out of memory")),
+    Wording("oom-device", GITHUB + "chepraid/EasyR1/issues/9", TASK.format("OutOfMemoryError") + OOM + "\n"),
     Wording("oom-rollout", GITHUB + "murong-xu/CADS/issues/4", raised(OOM, ROLLOUT)),
     Wording("oom-train", GITHUB + "murong-xu/CADS/issues/4", raised(OOM, TRAIN)),
     Wording("capture-oom-within", "areno 0.10.0, engine/inference.py",
@@ -87,6 +94,11 @@ WORDINGS = (
     Wording("oom-host-ray", GITHUB + "ray-project/ray/pull/3323",
             raised("ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node node7 is used (11.8 / 12.3 GB). "
                    "The top 5 memory consumers are:")),
+    Wording("oom-host-ray", GITHUB + "verl-project/verl/issues/4995",
+            TASK.format("OutOfMemoryError") + "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on "
+            "memory.\nMemory on the node (IP: 10.0.0.7, ID: 87d772fa) where the lease (lease ID: 79000000, name=agent_loop_worker, "
+            "pid=2285, memory used=10.13GB) was running was 891.06GB / 937.50GB (0.950459), which exceeds the memory usage "
+            "threshold of 0.95.\n"),
     Wording("oom-host-raylet", GITHUB + "WM-PO/WMPO/issues/3",
             "(raylet) [2025-12-07 09:57:19,206 E 3934 3934] (raylet) node_manager.cc:3277: 2 Workers (tasks / actors) killed due "
             "to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 8289f87b, IP: 10.0.0.7) over the last "

@@ -13,6 +13,7 @@ from harness.diagnosis.inputs import find_inputs
 from harness.diagnosis.model import Event
 from harness.diagnosis.read import RunReading, read_run
 from harness.record.vocabulary import PrimaryCause
+from tests.unit.diagnosis.public_logs import raised
 
 CASES = Path(__file__).parents[1] / "cases"
 RECORDED = CASES / "recorded" / "areno-failures"
@@ -82,10 +83,32 @@ def test_a_killed_rank_is_suspected_and_confirmed(with_kernel_log: bool) -> None
 def test_a_kernel_log_about_another_process_confirms_nothing(tmp_path: Path) -> None:
     """The kernel killed some other process than the rank."""
     kernel = tmp_path / "dmesg.txt"
-    kernel.write_text("[1.0] Out of memory: Killed process 77 (java) total-vm:1kB\n")
+    kernel.write_text("[0.9] oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
+                      "task_memcg=/user.slice,task=java,pid=77,uid=0\n"
+                      "[1.0] Out of memory: Killed process 77 (java) total-vm:1kB\n")
     found = read(CASES / "31-elastic-sigkill-rank3" / "log.txt", kernel_log=kernel)
     assert found.finding.confirms is None
     assert rule(cause(found)) == "oom-host-suspected"
+
+
+@pytest.mark.parametrize("line", [
+    "[9.5] NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n",
+    "[9.5] NVRM: Xid (PCI:0000:00:07): 31, pid=25, name=python3.10, Ch 00000008, intr 00000000. MMU Fault\n",
+])
+def test_a_driver_s_fault_counts_where_the_run_met_it(line: str, tmp_path: Path) -> None:
+    """The kernel's log is about all processes and all times: a run that is well, or failed by its own error, is not
+    touched by it; one whose devices failed is."""
+    log, kernel = tmp_path / "train.log", tmp_path / "dmesg.txt"
+    kernel.write_text(line)
+    log.write_text("step 1/2 loss 1.0\nstep 2/2 loss 0.9\n")
+    assert read(log, exit_code=0, kernel_log=kernel).completed
+    log.write_text(raised("ValueError: bad rate"))
+    found = read(log, exit_code=1, kernel_log=kernel).finding
+    assert rule(cause(read(log, exit_code=1, kernel_log=kernel))) == "uncaught-exception" and not found.rivals
+    log.write_text(raised("RuntimeError: CUDA error: unspecified launch failure"))
+    found = read(log, exit_code=1, kernel_log=kernel).finding
+    told = {rule(event) for event in [*found.rivals, *found.consequences]}
+    assert told == {"gpu-lost" if ": 79," in line else "gpu-xid"}
 
 
 def test_first_observed_is_not_first() -> None:
