@@ -52,7 +52,8 @@ _ROLLOUT_RULES = (
           role=_EFFECT),
 )
 _NUMBERS = (
-    _rule("nan", C.NAN_INF, _EXCEPTION, r"(?i)returned nan values|contains either `inf`|FloatingPointError"
+    _rule("nan", C.NAN_INF, _EXCEPTION, r"(?i)returned nan values|contains either `inf`"
+          r"|FloatingPointError(?!: Minimum loss)"
           r"|cannot convert float (?:NaN|infinity)|(?:loss|grad\w{0,10}|logits).{0,40}\b(?:nan|inf|non-?finite)\b"
           r"|\b(?:nan|non-?finite)\b.{0,30}(?:loss|grad|logits)|Input contains NaN", 0.92,
           "A value became NaN or infinite.", "find-first-nan lower-lr",
@@ -61,6 +62,7 @@ _NUMBERS = (
           r"(?:nan|[-+]?inf(?:inity)?)\b", 0.75, "The loss became NaN or infinite while training went on.",
           "find-first-nan lower-lr"),
     _rule("loss-scale", C.OPTIMIZATION_DIVERGENCE, _EXCEPTION, r"(?i)loss scale already at minimum"
+          r"|Minimum loss scale reached"
           r"|loss (?:has )?(?:diverged|exploded)", 0.9,
           "Gradients overflowed at every loss scale: the optimization diverged.", "lower-lr"),
 )
@@ -191,7 +193,8 @@ _PROCESS = (
           r"|double free|Illegal instruction|malloc\(\): ", 0.85, "Native code crashed.", "native-stack"),
     _rule("segfault-exit", C.PROCESS_CRASH, _EXIT, r"^signal SIG(?:SEGV|ILL|FPE)", 0.8, "Native code crashed.",
           "native-stack"),
-    _rule("native-exception", C.PROCESS_CRASH, _LINE, r"terminate called after throwing|terminate called without", 0.7,
+    _rule("native-exception", C.PROCESS_CRASH, _LINE, r"terminate called after throwing|terminate called without"
+          r"|libc\+\+abi: terminating ", 0.7,
           "Native code raised what nothing caught.", "native-stack", role=_EFFECT),
     _rule("aborted", C.PROCESS_CRASH, _EXIT, r"^signal SIGABRT", 0.5, "The process aborted itself.", "native-stack",
           role=_EFFECT),

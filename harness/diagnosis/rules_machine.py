@@ -12,7 +12,8 @@ _TRAIN = r"(?i)stage=train|train_step|training_step|train_loop|backward|optimize
 _EFFECT = Role.CONSEQUENCE
 _DEVICE_MEMORY = (r"(?i)(?<!ray\.exceptions\.)(?<!RayTaskError\()\bOutOfMemoryError"
                   r"|(?:CUDA|HIP|MPS|NPU|XPU)[\w :()\]]{0,30} out of memory"
-                  r"|(?<!StatusCode\.)RESOURCE_EXHAUSTED")
+                  r"|(?<!StatusCode\.)RESOURCE_EXHAUSTED|Resource exhausted: Out of memory"
+                  r"|OOM when allocating tensor[^\n]{0,400}\bGPU|\[METAL\][^\n]{0,60}Insufficient Memory")
 """`CUDA out of memory`, `CUDA error: out of memory`, `cuda runtime error (2) : out of memory`,
 `Triton Error [CUDA]: out of memory`. Ray's error of the same name is about the host, gRPC's about
 a message that is too large."""
@@ -41,6 +42,10 @@ MEMORY = (
           "The accelerator ran out of memory.",
           "smaller-microbatch activation-checkpointing lower-token-limit",
           rules_out="host memory: the accelerator's allocator refused"),
+    _rule("oom-metal", C.OOM, _LINE,
+          r"libc\+\+abi: terminating [^\n]{0,120}\[METAL\][^\n]{0,60}Insufficient Memory", 0.93,
+          "The accelerator ran out of memory.", "smaller-microbatch activation-checkpointing lower-token-limit",
+          rules_out="a defect of native code: it ended since Metal refused memory"),
     _rule("oom-host-alloc", C.OOM, _EXCEPTION, r"^MemoryError\b|DefaultCPUAllocator|Cannot allocate memory"
           r"|ArrayMemoryError|std::bad_alloc|can't start new thread", 0.9,
           "The process was refused host memory.", "less-host-memory",
@@ -93,6 +98,7 @@ DEVICE = (
           "Native code reported an assertion that had failed on the device; the assertion itself is not in the log.",
           "blocking-launches check-indices", role=_EFFECT),
     _rule("cuda-missing", C.CUDA_RUNTIME, _EXCEPTION, r"No CUDA GPUs are available|not compiled with CUDA"
+          r"|CUDA unknown error"
           r"|Found no NVIDIA driver|driver version is insufficient|no kernel image is available"
           r"|invalid device ordinal", 0.92, "The program asked for an accelerator that this process cannot use.",
           "check-devices"),
@@ -116,7 +122,7 @@ RANKS = (
           "A collective timed out: a rank did not take part in it, and nothing in the logs says why.",
           "collective-debug per-rank-logs", role=_EFFECT),
     _rule("collective-timeout", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Timed out waiting \d+ms|collective.{0,40}timeout"
-          r"|Watchdog|wait timeout after \d+ms", 0.6,
+          r"|Watchdog|wait timeout after \d+ms|Socket Timeout", 0.6,
           "A collective timed out: a rank did not take part in it, and nothing in the logs says why.",
           "collective-debug per-rank-logs", role=_EFFECT),
     _rule("pipe-lost", C.PROCESS_CRASH, _EXCEPTION, r"^(?:ConnectionResetError|BrokenPipeError|EOFError)\b", 0.5,

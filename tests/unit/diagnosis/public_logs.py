@@ -73,6 +73,20 @@ WORDINGS = (
     Wording("oom-device", "triton, third_party/nvidia/backend/driver.c",
             raised("RuntimeError: Triton Error [CUDA]: out of memory")),
     Wording("oom-device", GITHUB + "chepraid/EasyR1/issues/9", TASK.format("OutOfMemoryError") + OOM + "\n"),
+    Wording("oom-device", GITHUB + "jax-ml/jax/issues/22755",
+            raised("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3743729664 "
+                   "bytes.")),
+    Wording("oom-device", GITHUB + "jax-ml/jax/issues/4994",
+            raised("RuntimeError: Resource exhausted: Out of memory while trying to allocate 24 bytes.")),
+    Wording("oom-device", GITHUB + "keras-team/keras/issues/9643",
+            raised("tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with "
+                   "shape[128,128,109,109] and type float on /job:localhost/replica:0/task:0/device:GPU:1 by allocator GPU_1_bfc")),
+    Wording("oom-metal", GITHUB + "ml-explore/mlx/pull/479",
+            "libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution failed: "
+            "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n"),
+    Wording("oom-device", GITHUB + "ml-explore/mlx/pull/479",
+            raised("RuntimeError: [METAL] Command buffer execution failed: Insufficient Memory "
+                   "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory).")),
     Wording("oom-rollout", GITHUB + "murong-xu/CADS/issues/4", raised(OOM, ROLLOUT)),
     Wording("oom-train", GITHUB + "murong-xu/CADS/issues/4", raised(OOM, TRAIN)),
     Wording("capture-oom-within", "areno 0.10.0, engine/inference.py",
@@ -171,7 +185,14 @@ WORDINGS = (
             raised("torch.AcceleratorError: CUDA error: an illegal memory access was encountered\nSearch for "
                    "`cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
                    "information." + LATER.rstrip())),
+    Wording("cuda-missing", GITHUB + "pytorch/pytorch/issues/49327",
+            raised("RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env "
+                   "variable CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero.",
+                   "/venv/site-packages/torch/cuda/__init__.py:_lazy_init: torch._C._cuda_init()")),
     # ranks
+    Wording("port-in-use", GITHUB + "vllm-project/vllm/issues/11617",
+            raised("RuntimeError: The server socket has failed to listen on any local network address. useIpv6: 0, code: -98, name: "
+                   "EADDRINUSE, message: address already in use")),
     Wording("port-in-use-line", GITHUB + "vllm-project/vllm/issues/7514",
             "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use\n"),
     Wording("nccl-watchdog", GITHUB + "XPixelGroup/BasicSR/issues/737",
@@ -198,6 +219,9 @@ WORDINGS = (
                    "[127.0.1.1]:39827")),
     Wording("rendezvous", GITHUB + "vllm-project/vllm/issues/6775",
             raised("RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error")),
+    Wording("rendezvous", GITHUB + "OpenRLHF/OpenRLHF/issues/1040",
+            raised("torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 1/3 clients joined.")),
+    Wording("collective-timeout", GITHUB + "pytorch/pytorch/issues/55571", raised("RuntimeError: Socket Timeout")),
     Wording("nccl-error", GITHUB + "hkproj/pytorch-transformer-distributed/issues/1",
             raised("torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, "
                    "unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.18.6\nncclSystemError: System "
@@ -230,6 +254,17 @@ WORDINGS = (
     Wording("loss-scale", GITHUB + "ymcui/Chinese-LLaMA-Alpaca/issues/534",
             raised("Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
                    "/venv/site-packages/deepspeed/runtime/fp16/loss_scaler.py:update_scale: raise Exception(")),
+    Wording("loss-scale", GITHUB + "facebookresearch/fairseq/issues/3185",
+            raised("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering the "
+                   "learning rate, using gradient clipping or increasing the batch size.")),
+    Wording("shared-memory", GITHUB + "skycrapers/TecoGAN-PyTorch/issues/7",
+            "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+            + raised("RuntimeError: DataLoader worker (pid 2126) is killed by signal: Bus error. It is possible that dataloader's "
+                     "workers are out of shared memory. Please try to raise your shared memory limit.")),
+    Wording("checkpoint-damaged", GITHUB + "ShineChen1024/MagicClothing/issues/11",
+            raised("safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge")),
+    Wording("checkpoint-damaged", GITHUB + "safetensors/safetensors/issues/668",
+            raised("safetensors_rust.SafetensorError: Error while deserializing header: header too large")),
     Wording("disk-quota", GITHUB + "KennthShang/HostG/issues/7",
             raised("OSError: [Errno 122] Disk quota exceeded: 'out/intermediate.ntw'")),
     Wording("disk-quota", GITHUB + "junyanz/pytorch-CycleGAN-and-pix2pix/issues/1456",
@@ -238,6 +273,27 @@ WORDINGS = (
     Wording("hub-throttled", GITHUB + "huggingface/datasets/issues/6488",
             raised("huggingface_hub.utils._errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: "
                    "https://huggingface.co/api/datasets/acme/rows")),
+    Wording("hub-refused", GITHUB + "kyegomez/NeoSapiens/issues/3",
+            raised("huggingface_hub.utils._errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-661471eb)\n\nCannot access "
+                   "gated repo for url https://huggingface.co/acme/tiny/resolve/main/config.json.\nRepo model acme/tiny is gated. "
+                   "You must be authenticated to access it.")),
+    Wording("hub-refused", GITHUB + "zylon-ai/private-gpt/issues/1985",
+            raised("OSError: You are trying to access a gated repo.\nMake sure to have access to it at "
+                   "https://huggingface.co/acme/tiny.\n401 Client Error. (Request ID: Root=1-66867938)\n\nCannot access gated repo for "
+                   "url https://huggingface.co/acme/tiny/resolve/main/config.json.")),
+    Wording("hub-refused", GITHUB + "OpenCodeInterpreter/OpenCodeInterpreter/issues/13",
+            raised("huggingface_hub.utils._errors.HfHubHTTPError: 403 Client Error: Forbidden for url: "
+                   "https://huggingface.co/api/repos/create (Request ID: Root=1-65df6259)\n\nYou don't have the rights to create a "
+                   "dataset under this namespace")),
+    Wording("hub-unreachable", GITHUB + "CASIA-LMC-Lab/FiLo/issues/10",
+            raised("OSError: We couldn't connect to 'https://huggingface.co' to load this file, couldn't find it in the cached files "
+                   "and it looks like acme/tiny is not the path to a directory containing a file named config.json.\nCheckout your "
+                   "internet connection or see how to run the library in offline mode at "
+                   "'https://huggingface.co/docs/transformers/installation#offline-mode'.")),
+    Wording("hub-unreachable", GITHUB + "yuruotong1/autoMate/issues/104",
+            raised("huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub and "
+                   "we cannot find the requested files in the local cache. Please check your connection and try again or make sure "
+                   "your Internet connection is on.")),
     Wording("hub-missing", GITHUB + "xorbitsai/inference/issues/1142",
             raised("requests.exceptions.HTTPError: 404 Client Error: Not Found for url: "
                    "https://www.modelscope.cn/api/v1/models/acme/tiny/revisions?EndTime=1710318039")),
@@ -315,6 +371,9 @@ WORDINGS = (
     Wording("signal-handler", GITHUB + "facebookincubator/submitit/pull/1701",
             "submitit WARNING (2022-07-12 04:18:45,881) - Caught signal SIGHUP on node7: this job is preempted.\n"
             "submitit INFO (2022-07-12 04:18:45,912) - Requeued job 60601445 (3 remaining timeouts)\n"),
+    Wording("native-exception", GITHUB + "ml-explore/mlx-examples/issues/664",
+            "libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution failed: "
+            "Internal Error (0000000e:Internal Error)\n"),
     Wording("native-exception", GITHUB + "NVIDIA/semantic-segmentation/issues/33", "terminate called without an active exception\n"),
     Wording("cuda-error-line", GITHUB + "xieyuser/GS-LIVM/issues/12",
             "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: an illegal memory access was "

@@ -44,6 +44,8 @@ SAMPLES: dict[str, Sample] = {
     "oom-host-raylet": Sample(
         first_of("oom-host-raylet"), "(raylet) node_manager.cc:3277: 0 Workers (tasks / actors) killed due to memory pressure "
         "(OOM), 1 Workers crashed due to other reasons at node (ID: 8289f87b, IP: 10.0.0.7) over the last time period.\n"),
+    "oom-metal": Sample(first_of("oom-metal"), "libc++abi: terminating due to uncaught exception of type std::runtime_error: "
+                        "[METAL] Command buffer execution failed: Internal Error (0000000e:Internal Error)\n"),
     "cuda-error-line": Sample(first_of("cuda-error-line"), first_of("nccl-watchdog")),
     "device-assert-line": Sample(first_of("device-assert-line"), first_of("cuda-error-line")),
     "metric-for-best-key": Sample(recorded("rule-metric-for-best.log"), raised("KeyError: 'eval_f1'")),
