@@ -23,7 +23,7 @@ SIGNS = (
     b"error", b"traceback (most", b"exception", b"kill", b"signal", b"sigterm", b"exit",
     b"watchdog", b"cancel", b"out of mem", b"fail", b"terminat", b"abort", b"tion fault", b"timeout (",
     b"denied", b"nan", b"preempt", b"not found", b"no space", b"no module",
-    b"nvrm: ", b"got stuck", b"entire process down",
+    b"nvrm: ",
     b"loss inf", b"loss: inf", b"loss=inf", b"loss = inf", b"loss': inf", b"loss': 'inf", b'loss": inf',
 )
 """Without case. A line that none of them stands in says nothing that is looked for."""
