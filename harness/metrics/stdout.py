@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.metrics.model import EventColumns, RestartMarker
 from harness.metrics.stdout_cycles import cycles_in
-from harness.metrics.stdout_rows import Rows
+from harness.metrics.stdout_rows import Rows, stretches_in
 from harness.metrics.stdout_scan import LineScan
 from harness.metrics.stdout_steps import Placed, StdoutParser
 from harness.metrics.tail import TailedFile
@@ -136,14 +136,14 @@ class StdoutReader(TailedFile):
         """Rows of one shape that follow each other are read together."""
         placed: list[Placed] = []
         begin = 0
-        for start, end, shape, texts in self.parser.shapes.stretches(data, FEWEST_ROWS):
+        for start, end, rows in stretches_in(data, self.parser.shapes.alike, FEWEST_ROWS):
             placed += self._one_by_one(data[begin:start])
             if self._scan.is_cleared:
-                first, start = start, data.find(b"\n", start) + 1
-                placed += self._one_by_one(data[first:start])
-                texts = texts[1:]
-            rows = self.parser.rows(shape, texts)
-            placed += self._one_by_one(data[start:end]) if rows is None else rows
+                first = data.find(b"\n", start) + 1
+                placed += self._one_by_one(data[start:first])
+                placed += self.parser.rows(rows.part(1, len(rows)))
+            else:
+                placed += self.parser.rows(rows)
             begin = end
         return placed + self._one_by_one(data[begin:])
 
@@ -156,7 +156,7 @@ class StdoutReader(TailedFile):
         return placed
 
     def _gather(self, items: Iterable[Placed]) -> Iterator[EventColumns | RestartMarker]:
-        columns, known = self._columns(), self._known.get
+        columns, known, is_behind_rows = self._columns(), self._known.get, False
         for item in items:
             if isinstance(item, RestartMarker):
                 if columns.tag:
@@ -166,11 +166,16 @@ class StdoutReader(TailedFile):
                 continue
             if isinstance(item, Rows):
                 self._extend(columns, item)
+                is_behind_rows = True
                 continue
             step, row = item
             values = row.values
             indices = known(tuple(values)) or self._indices(tuple(values))
-            columns.add_one_by_one(len(indices))
+            if is_behind_rows:
+                columns.add_rows(len(indices), 1)
+                is_behind_rows = False
+            else:
+                columns.add_one_by_one(len(indices))
             columns.tag.extend(indices)
             columns.step.extend([step] * len(indices))
             columns.value.extend(values.values())

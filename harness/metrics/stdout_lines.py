@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from harness.metrics.jsonl import STEP_KEYS, row_metrics
@@ -103,14 +103,15 @@ class Row:
     @property
     def is_evaluation(self) -> bool:
         """Whether it holds an evaluation and no training loss."""
-        return is_evaluation(self.values)
+        return is_evaluation(tuple(self.values))
 
     def moments(self) -> list[tuple[float, float]]:
         """Its epoch and half of what that was rounded to, where it has one."""
         return [] if self.epoch is None else [(self.epoch, self.epoch_slack)]
 
 
-def is_evaluation(tags: Collection[str]) -> bool:
+@lru_cache(maxsize=64)
+def is_evaluation(tags: tuple[str, ...]) -> bool:
     """Whether a row of these tags is an evaluation's."""
     return "loss" not in tags and all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in tags)
 

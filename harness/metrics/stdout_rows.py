@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 from harness.metrics.stdout_lines import MAX_EPOCH, is_evaluation
 from harness.metrics.stdout_shapes import Shape
@@ -43,13 +45,14 @@ class Rows:
         """Some of them."""
         if start == 0 and end == len(self):
             return self
-        return replace(self, columns=tuple(column[start:end] for column in self.columns), epochs=self.epochs[start:end],
-                       epoch_texts=self.epoch_texts[start:end], steps=self.steps[start:end],
-                       wall_times=self.wall_times[start:end])
+        return Rows(shape=self.shape, tags=self.tags, columns=tuple([column[start:end] for column in self.columns]),
+                    epochs=self.epochs[start:end], epoch_texts=self.epoch_texts[start:end], steps=self.steps[start:end],
+                    wall_times=self.wall_times[start:end])
 
     def at(self, steps: Sequence[int]) -> Rows:
         """The same with their steps."""
-        return replace(self, steps=steps)
+        return Rows(shape=self.shape, tags=self.tags, columns=self.columns, epochs=self.epochs,
+                    epoch_texts=self.epoch_texts, steps=steps, wall_times=self.wall_times)
 
     def with_epochs(self) -> Rows:
         """The same with the epoch as the first value of each."""
@@ -72,6 +75,41 @@ class Rows:
         return list(chain.from_iterable(zip(*self.columns, strict=True)))
 
 
+class Stretch(NamedTuple):
+    """Lines of one shape that follow each other."""
+
+    start: int
+    end: int
+    rows: Rows
+
+
+def stretches_in(data: bytes, shapes: Sequence[Shape], fewest: int) -> Iterator[Stretch]:
+    """Where in whole lines at least so many of a shape follow each other, in their order. What stands
+    between those of the most frequent shape is searched for the others."""
+    many = [(count, place) for place, shape in enumerate(shapes) if (count := data.count(shape.sign)) >= fewest]
+    if not many:
+        return
+    shape = shapes[max(many)[1]]
+    others = [shapes[place] for _, place in many if shapes[place] is not shape]
+    parts, stride = shape.whole.split(data), shape.whole.groups + 1
+    gaps, lines, groups = parts[::stride], parts[1::stride], [parts[place::stride] for place in range(2, stride)]
+    every, first, at = rows_of(shape, groups), 0, 0
+    for place in [*(place for place, gap in enumerate(gaps[:-1]) if gap), len(lines)]:
+        end = at + sum(map(len, lines[first:place]))
+        if first < place and gaps[first] and not gaps[first].endswith(b"\n"):
+            at += len(lines[first])  # it begins within a line
+            first += 1
+        if place - first >= fewest:
+            rows = every.part(first, place) if every else rows_of(shape, [group[first:place] for group in groups])
+            if rows is not None:
+                yield Stretch(at, end, rows)
+        gap = gaps[place]
+        if others and gap.count(b"\n") >= fewest:
+            for start, stop, rows in stretches_in(gap, others, fewest):
+                yield Stretch(end + start, end + stop, rows)
+        first, at = place, end + len(gap)
+
+
 def rows_of(shape: Shape, groups: Sequence[Sequence[bytes]]) -> Rows | None:
     """The rows of lines by the texts of each group; None where one of them has to be looked at alone."""
     try:
@@ -79,7 +117,7 @@ def rows_of(shape: Shape, groups: Sequence[Sequence[bytes]]) -> Rows | None:
         epochs = list(map(float, groups[shape.epoch])) if shape.epoch is not None else []
     except ValueError:
         return None
-    if epochs and not all(0 <= epoch < MAX_EPOCH for epoch in epochs):
+    if epochs and not (min(epochs) >= 0 and max(epochs) < MAX_EPOCH and not math.isnan(sum(epochs))):
         return None
     steps = list(map(int, groups[shape.step])) if shape.step is not None else []
     wall_times = list(map(float, groups[shape.wall_time])) if shape.wall_time is not None else []

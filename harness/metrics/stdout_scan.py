@@ -41,7 +41,8 @@ class LineScan:
             picked.append((data[start:end], self.is_cleared))
             self.is_cleared = False
             begin, at = end + 1, data.find(b"{", end)
-        self._pass(data[begin:], picked)
+        if begin < len(data):
+            self._pass(data[begin:], picked)
         return picked
 
     def _pass(self, stretch: bytes, picked: list[tuple[bytes, bool]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -58,12 +58,8 @@ class Shape:
 
     line: re.Pattern[bytes]
     """Its groups are the numbers that mean something."""
-    many: re.Pattern[bytes]
-    """One line or more with their ends, where numbers are not yet looked at closely."""
-    each: re.Pattern[bytes]
-    """A line of those."""
     whole: re.Pattern[bytes]
-    """The same, as a group of its own."""
+    """The same with its end, and with the line as its first group."""
     sign: bytes
     """Stands in each of them."""
     tags: tuple[str, ...]
@@ -119,16 +115,6 @@ def _count(texts: tuple[bytes, ...], place: int | None) -> int | None:
     return None if place is None else int(texts[place])
 
 
-class Stretch(NamedTuple):
-    """Lines of one shape that follow each other."""
-
-    start: int
-    end: int
-    shape: Shape
-    rows: list[tuple[bytes, ...]]
-    """The texts of each."""
-
-
 class RowShapes:
     """Learns the shapes of rows that the parser has read; a row of another shape is left to it."""
 
@@ -163,35 +149,15 @@ class RowShapes:
                 if shape.epoch is not None and shape.step is None and not shape.is_text]
 
     @property
+    def alike(self) -> list[Shape]:
+        """Those whose rows may be read together: what a row of them says does not hang on the one before."""
+        return [shape for shape in self._shapes
+                if not shape.is_text or (shape.step is not None and shape.step_total is None)]
+
+    @property
     def are_known(self) -> bool:
         """Whether there is any."""
         return bool(self._shapes)
-
-    def stretches(self, data: bytes, fewest: int, begin: int = 0) -> Iterator[Stretch]:
-        """Where in whole lines from `begin` on at least so many of a known shape follow each other, in their order."""
-        shapes = list(self._shapes)
-        found = [data.find(shape.sign, begin) for shape in shapes]
-        while True:
-            at, index = min(((at, index) for index, at in enumerate(found) if at >= 0), default=(-1, 0))
-            if at < 0:
-                return
-            shape = shapes[index]
-            after = data.find(shape.sign, at + len(shape.sign))
-            if after < 0 or data.count(b"\n", at, after) != 1:
-                found[index] = after
-                continue
-            start = data.rfind(b"\n", begin, at) + 1 or begin
-            match = shape.many.match(data, start)
-            end = match.end() if match else (data.find(b"\n", at) + 1 or len(data))
-            if match and data.count(b"\n", start, end) >= fewest:
-                rows = shape.each.findall(data, start, end)
-                if len(rows) == data.count(b"\n", start, end):
-                    self.meet(len(rows))
-                    yield Stretch(start, end, shape, rows)
-            begin = end
-            for other, place in enumerate(found):
-                if 0 <= place < end:
-                    found[other] = data.find(shapes[other].sign, end)
 
     def learn(self, raw: bytes, read: Read) -> None:
         """Remember the shape of a line that was read in full; `read` is asked what changes with a number."""
@@ -269,7 +235,7 @@ def _another(text: bytes) -> bytes:
 def _compiled(
     raw: bytes, tokens: list[re.Match[bytes]], roles: list[_Role | None], base: Row, *, is_json: bool
 ) -> Shape | None:
-    loose, strict, words, position = [], [], [], 0
+    strict, words, position = [], [], 0
     places: dict[_Role, int] = {}
     quoted = False
     for token, role in zip(tokens, roles, strict=True):
@@ -285,7 +251,6 @@ def _compiled(
         if role.name == "epoch":
             quoted = raw[token.end() : token.end() + 1] in (b"'", b'"')
         strict.append(re.escape(word) + (b"(" if role.name else b"(?:") + pattern + b")")
-        loose.append(re.escape(word) + (_NUMBER_OR_WORD if is_json else b"(?:" + pattern + b")"))
         words.append(word)
         position = token.end()
     words.append(raw[position:])
@@ -296,8 +261,8 @@ def _compiled(
     one = b"".join(strict) + end
     order = tuple(places[_Role("epoch") if tag == "epoch" else _Role("value", tag)] for tag in base.values)
     return Shape(
-        line=re.compile(one), each=re.compile(one + b"\n"), whole=re.compile(b"(" + one + b"\n)"),
-        many=re.compile(b"(?:" + b"".join(loose) + end + b"\n)+"), sign=sign,
+        line=re.compile(one), whole=re.compile(b"(" + one + b"\n)"),
+        sign=sign,
         tags=tuple(base.values),
         places=order,
         step=places.get(_Role("step")), epoch=places.get(_Role("epoch")), wall_time=places.get(_Role("wall_time")),
@@ -305,6 +270,3 @@ def _compiled(
         is_json=is_json, is_text=base.is_text,
         is_plain=not base.is_text and order == tuple(range(len(places))),
     )
-
-
-_NUMBER_OR_WORD = rb"[-+0-9.eEnaifNItyu]{1,40}"

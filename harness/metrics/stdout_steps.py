@@ -17,7 +17,7 @@ from harness.metrics.stdout_cycles import Cycles
 from harness.metrics.stdout_lines import PLAIN_BAR, Banner, Bar, Row, Said, pace_of, read_line
 from harness.metrics.stdout_pace import Pace
 from harness.metrics.stdout_rows import Rows, rows_of
-from harness.metrics.stdout_shapes import RowShapes, Shape
+from harness.metrics.stdout_shapes import RowShapes
 
 MAX_STEP = 1 << 62
 """A step beyond it is a number that happens to stand there."""
@@ -120,15 +120,10 @@ class StdoutParser:
             self._take(said)
         return self._given()
 
-    def rows(self, shape: Shape, texts: Sequence[tuple[bytes, ...]]) -> list[Placed] | None:
-        """`line` for lines of one shape that follow each other, with no bar between them; None where they have to be
-        taken one by one."""
-        self._was_cleared = False
-        if shape.is_text and (shape.step is None or shape.step_total is not None):
-            return None
-        rows = rows_of(shape, list(zip(*texts, strict=True)))
-        if rows is None:
-            return None
+    def rows(self, rows: Rows) -> list[Placed]:
+        """`line` for lines of one shape that follow each other, with no bar between them."""
+        self._was_cleared, shape = False, rows.shape
+        self.shapes.meet(len(rows))
         if shape.is_text:
             self.last_step, self._has_steps = rows.steps[-1], True
             self._emit_rows(rows.with_epochs() if shape.epoch is not None else rows)

@@ -57,7 +57,10 @@ class PointWriter:
             part, steps = tracks[start:end], columns.step[start:end]
             values, walls = columns.value[start:end], columns.wall_time[start:end]
             if 1 < width <= _MAX_WIDTH and len(set(part[:width])) == width:
-                self._insert_rows(batch, width, part, steps, values, walls)
+                if count == 1:
+                    self._db.execute(_insert_of(width, 1), (batch, *part, steps[0], walls[0], *values))
+                else:
+                    self._insert_rows(batch, width, part, steps, values, walls)
                 self._note_rows(width, part, steps, noted)
             else:
                 self._insert(batch, part, steps, values, walls)
@@ -117,12 +120,12 @@ class PointWriter:
     def _note_rows(self, width: int, tracks: list[int], steps: list[int], noted: dict[int, _Noted]) -> None:
         """`_note` for rows of the same tracks, at a look at each row's step."""
         own, last, held = steps[::width], self._last, tracks[:width]
-        if not all(map(operator.lt, own, own[1:])) or own[0] <= max(last[track] for track in held):
+        if not all(map(operator.lt, own, own[1:])):
             self._note(tracks, steps, noted)
             return
         for track in held:
-            last[track] = own[-1]
-            _Noted.add(noted, track, len(own), own[0], is_ordered=True)
+            _Noted.add(noted, track, len(own), own[0], is_ordered=own[0] > last[track])
+            last[track] = max(last[track], own[-1])
 
     def _add_to_tracks(self, noted: dict[int, _Noted], *, fresh: bool) -> None:
         self._db.executemany(

@@ -14,6 +14,7 @@ from harness.metrics import stdout, stdout_steps
 from harness.metrics.model import EventColumns, RestartMarker
 from harness.metrics.stdout import StdoutReader
 from harness.metrics.stdout_lines import Row
+from harness.metrics.stdout_rows import stretches_in
 from harness.metrics.stdout_shapes import RowShapes
 from harness.metrics.stdout_steps import rows_alone
 from harness.record.store import MetricStore
@@ -231,6 +232,7 @@ EVAL = b"{'eval_loss': 1.5, 'epoch': 0.50}\n"
     logging_steps=None,
     pending=10_000,
 )
+@example(content=DENSE + (b"step 3 " + DENSE * 8) * 3, cuts=[29], chunk=1000, logging_steps=None, pending=10_000)
 @example(content=DENSE * 8 + EVAL * 20 + DENSE * 20, cuts=[], chunk=200, logging_steps=5, pending=9)
 def test_together_as_alone(
     content: bytes,
@@ -275,7 +277,7 @@ def test_shapes_are_learned(form: str) -> None:
     ]
     shapes = RowShapes()
     shapes.learn(lines[0], rows_alone)
-    found = list(shapes.stretches(b"".join(line + b"\n" for line in lines), 3))
+    found = list(stretches_in(b"".join(line + b"\n" for line in lines), shapes.alike, 3))
     assert [len(stretch.rows) for stretch in found] == [8]
     alone = rows_alone(lines[5])
     assert alone is not None
