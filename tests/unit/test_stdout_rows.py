@@ -232,7 +232,7 @@ EVAL = b"{'eval_loss': 1.5, 'epoch': 0.50}\n"
     logging_steps=None,
     pending=10_000,
 )
-@example(content=DENSE + (b"step 3 " + DENSE * 8) * 3, cuts=[29], chunk=1000, logging_steps=None, pending=10_000)
+@example(content=DENSE * 4 + b"step 30 " + DENSE * 8, cuts=[116], chunk=1000, logging_steps=None, pending=10_000)
 @example(content=DENSE * 8 + EVAL * 20 + DENSE * 20, cuts=[], chunk=200, logging_steps=5, pending=9)
 def test_together_as_alone(
     content: bytes,
