@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 import sys
 from pathlib import Path
 
@@ -20,10 +19,7 @@ PROGRAM = Path(__file__).parent / "programs" / "elastic.py"
 def test_restart_by_torchrun_is_an_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank raises once at step 13 of 20, the workers resume at step 10: GO, medium, two attempts, one series."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port,
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
              "--max-restarts", "1", str(PROGRAM), "--log-dir", "events"]
     spec = RunSpec(train_cmd=shlex.join(words), out_dir=tmp_path / "out", run_id="elastic", workdir=tmp_path,
                    metrics_dir=tmp_path / "events", max_steps=20)

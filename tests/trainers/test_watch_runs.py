@@ -38,7 +38,7 @@ class Watched:
     decision: str = "GO"
 
     def __str__(self) -> str:
-        return self.mode + ("-stop-on" if "stop_on" in self.spec else "")
+        return "-".join((self.mode, *(f"stops-on-{name}" for name in self.spec.get("stop_on", ()))))
 
 
 NAN_STOP = Watched(mode="nan-forever", steps=1500, flags=("--step-delay-s", "0.05"), decision="NO-GO",

@@ -23,10 +23,13 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--log-dir", type=Path, required=True)
     args = parser.parse_args()
-    rank, is_first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    rank, start = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"]
+    is_first = start == "0"
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo")
+    # A store of its own for each start: in the agent's, gloo finds the addresses of the start before (torch 2.13).
+    dist.init_process_group("gloo", init_method=f"file://{Path(f'store-{start}').resolve()}", rank=rank,
+                            world_size=int(os.environ["WORLD_SIZE"]))
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     inputs, done = torch.randn(64, 8), 0
