@@ -17,7 +17,7 @@ WINDOW_BYTES = 256 << 10
 MAX_LINE_BYTES = 16 << 10
 _STEP = re.compile(
     r"(?i)(?<![\w/.-])(?:global[_ ]?step|steps?|iter(?:ation)?s?|updates?)\s{0,3}[=: #]\s{0,3}(\d{1,15})"
-    r"(?:\s{0,2}/\s{0,2}(\d{1,15}))?(?![\w.])"
+    r"(?:\s{0,2}/\s{0,2}(\d{1,15}))?(?![\w.])(?!,\d)"
 )
 _PLANNED = re.compile(r"(?i)\b(?:planned|total|max(?:imum)?)[ _](?:\w{1,20}[ _])?steps\s{0,3}[=:]\s{0,3}([\d,]{1,20})")
 _BATCH = re.compile(r"(?i)batch size per device\s{0,3}=\s{0,3}([\d,]{1,12})")

@@ -22,6 +22,12 @@ _NUMBER = (
     r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,40})?|\.\d{1,40}(?:[eE][-+]?\d{1,40})?"
     r"|(?i:nan|inf(?:inity)?))"
 )
+_COUNT = r"[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,18}"
+"""A number of steps, maybe with its thousands parted."""
+_PARTED = r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3}){1,12}\.\d{1,40}|(?:,\d{3}){2,12})"
+"""A number that can only have its thousands parted: `1,234` may as well have a decimal comma."""
+_NOT_CUT = r"(?!\.?\d{0,40},\d(?!(?:\d?|\d{3,18})\]))"
+"""A number does not end where a comma and digits go on, but in a list like `[1,2]`."""
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
 _DICT_PAIR = re.compile(
     rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_][\w.]{{0,30}}\()?(['"]?)({_NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
@@ -31,21 +37,25 @@ _STATS_NAME = re.compile(r"(?i)(stats|metrics|logs?|losses)$")
 _TEXT_PAIR = re.compile(
     r"(?<![\w./-])(?:((?i:train|training|val|valid|validation|eval|test))[ ]+)?([A-Za-z][\w./@]{0,99})"
     r"(?:\s?=\s{0,20}|:\s{1,20}|(?<=(?i:loss))\s{1,4}|(?<=(?i:ppl))\s{1,4}|(?<=(?i:acc))\s{1,4})"
-    rf"({_NUMBER})(?![\w.:/-])"
+    rf"({_PARTED}|{_NUMBER})(?![\w.:/-]){_NOT_CUT}(\s?%)?"
 )
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,18}), skipped=\d{1,18}, lr=\[([-+.eE\d, ]{1,400})\]")
 """DeepSpeed's own line: the rate of each parameter group."""
 _STEP = re.compile(
-    r"(?i)(?<![\w/.-])(?:global[_ ]?step|steps?|iterations?|iter|updates?)\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}(\d{1,18})"
-    r"(?:\s{0,4}/\s{0,4}(\d{1,18}))?(?![\w.])(?!-\w)"
+    r"(?i)(?<![\w/.-])(?:global[_ ]?step|steps?|iterations?|iter|updates?)\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}"
+    rf"({_COUNT})(?:\s{{0,4}}/\s{{0,4}}({_COUNT}))?(?![\w.])(?!-\w){_NOT_CUT}"
 )
 _EPOCH = re.compile(
-    r"(?i)(?<![\w/.-])epochs?\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}(\d{1,9}(?:\.\d{1,20})?)(?:\s{0,4}/\s{0,4}(\d{1,9}))?(?!-\w)"
+    r"(?i)(?<![\w/.-])epochs?\s{0,9}[=:#]?\s{0,9}\[?\s{0,9}"
+    r"([1-9]\d{0,2}(?:,\d{3}){1,2}(?![\d\]])|\d{1,9}(?:\.\d{1,20})?)"
+    rf"{_NOT_CUT}(?:\s{{0,4}}/\s{{0,4}}([1-9]\d{{0,2}}(?:,\d{{3}}){{1,2}}(?!\d)|\d{{1,9}}){_NOT_CUT})?(?!-\w)"
 )
 _LIKE_A_METRIC = re.compile(
     r"(?i)loss|acc|reward|grad|(^|_)lr$|learning_rate|ppl|perplex|err|mae|mse|f1|auc|bleu|rouge|(^|_)kl|entropy|score|nll"
     r"|wer$|cer$"
 )
+_LOSS = re.compile(r"(?i)loss|nll")
+"""In percent it is a share; an accuracy is counted in percent by whoever prints it so."""
 _ALL_PAIRS = re.compile(r"^(?:[\w./@-]{1,100}=\S{1,100}(?:[\s,]{1,20}|$)){2,100}$")
 _NOT_METRICS = frozenset({"epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "global_step", "update"})
 _TQDM = re.compile(
@@ -230,7 +240,7 @@ def _placed(values: dict[str, float], texts: dict[str, tuple[str, bool]], head: 
         if step is None and value is not None and value.is_integer() and abs(value) < 1e18:
             step = int(value)
     if step is None and (before := _STEP.search(head)):
-        step = int(before[1])
+        step = int(_plain(before[1]))
     epoch = values.get("epoch")
     if epoch is not None and not 0 <= epoch < MAX_EPOCH:
         epoch = None
@@ -326,6 +336,15 @@ def _rates(text: str) -> dict[str, float]:
     return {"lr": rates[0]} if len(set(rates)) == 1 else {f"lr/{number}": rate for number, rate in enumerate(rates)}
 
 
+def _plain(text: str) -> str:
+    """Digits without what parts their thousands."""
+    return text.replace(",", "")
+
+
+def _count_of(match: re.Match[str] | None, group: int) -> int | None:
+    return int(_plain(match[group])) if match and match[group] else None
+
+
 def _prose(text: str) -> list[Said]:
     banner = _banner(text)
     if banner is not None:
@@ -340,23 +359,22 @@ def _prose(text: str) -> list[Said]:
     if named and re.fullmatch(_NUMBER, named[2]):
         pairs[named[1]] = float(named[2])
     elif " stage=" not in text:
-        for phase, name, value in _TEXT_PAIR.findall(text):
+        for phase, name, value, percent in _TEXT_PAIR.findall(text):
             tag = name.lower() if name[:1].isupper() and name[1:].islower() else name
             if tag.lower() not in _NOT_METRICS:
-                pairs[f"{phase.lower()}_{tag}" if phase else tag] = float(value)
+                share = 100 if percent and _LOSS.search(tag) else 1
+                pairs[f"{phase.lower()}_{tag}" if phase else tag] = float(_plain(value)) / share
     if pairs and (named or any(map(_LIKE_A_METRIC.search, pairs)) or _ALL_PAIRS.match(text.strip())):
         return [
             Row(
-                values=pairs, step=int(step[1]) if step else None,
-                step_total=int(step[2]) if step and step[2] else None,
-                epoch=float(epoch[1]) if epoch else None,
-                num_epochs=int(epoch[2]) if epoch and epoch[2] else None, is_text=True,
+                values=pairs, step=_count_of(step, 1), step_total=_count_of(step, 2),
+                epoch=float(_plain(epoch[1])) if epoch else None, num_epochs=_count_of(epoch, 2), is_text=True,
             )
         ]
     if step and step[2]:
         return [
-            Row(values={}, step=int(step[1]), step_total=int(step[2]), epoch=float(epoch[1]) if epoch else None,
-                num_epochs=int(epoch[2]) if epoch and epoch[2] else None, is_text=True)
+            Row(values={}, step=_count_of(step, 1), step_total=_count_of(step, 2),
+                epoch=float(_plain(epoch[1])) if epoch else None, num_epochs=_count_of(epoch, 2), is_text=True)
         ]
     alone = re.fullmatch(r"(?i)\s{0,9}epoch\s\[?(\d{1,9})\s?/\s?(\d{1,9})\]?:?\s{0,99}", text)
     return [EpochLine(epoch=int(alone[1]), num_epochs=int(alone[2]))] if alone else []

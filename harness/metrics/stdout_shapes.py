@@ -28,6 +28,8 @@ _TOKEN = re.compile(
     rb"(?<![\w.+-])(?:[-+]?(?:[0-9]{1,19}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,4})?"
     rb"|[-+]?(?:nan|inf|NaN|Infinity))(?![\w.])"
 )
+_PARTED = re.compile(rb"(?<!:[0-9][0-9]:[0-9][0-9])(?<=[0-9]),[0-9]")
+"""Within a number, but for the milliseconds of a time: what it means depends on how many digits it has."""
 _DIGITS = re.compile(rb"[0-9]{1,15}")
 _NUMBER = rb"[-+0-9.eEnaif]{1,40}"
 _JSON_NUMBER = rb"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,4})?|NaN|-?Infinity"
@@ -176,6 +178,8 @@ def _shape_of(raw: bytes, read: Read) -> Shape | None:
         return None
     base, is_json = rows[0], _is_json(raw)
     if base.is_summary or not base.values or (b'"' in raw and not is_json) or re.match(rb"\s*[0-9]+/", raw):
+        return None
+    if _PARTED.search(raw if base.is_text else raw[: raw.find(b"{")]):
         return None
     roles = [_role_of(raw, token, base, read, is_json=is_json) for token in tokens]
     held = [role for role in roles if role is not None and role.name]

@@ -76,6 +76,8 @@ FORMS = {
     "within": "Epoch [{s}/10], Step [{s}/40], Loss: {0}",
     "iter": "iter {s}: loss {0}, time {1}ms",
     "epoch": "Epoch {s}: loss={0}",
+    "parted": "step {s},{s} Epoch {s} loss: {0},{s} acc: 5,{s},{s} kl: {1}%",
+    "thousands": "Step: {s},010/20,000 | loss: {0}",
     "both": "epoch={s} step={s} acc={1}",
     "head": "step 3 {{'loss': {0}, 'epoch': {e}}}",
     "same": "{{'loss': 1.5, 'epoch': 1.5}}",

@@ -84,7 +84,7 @@ _BAD_LOSS = re.compile(rb"loss['\"]?\s*[=:]\s*['\"]?[+-]?(?:nan|inf)")
 """In lower case; its fixed beginning makes it many times faster than the pattern that decides."""
 _NOT_LOSS = re.compile(rb"(?i)\b(?:best|min|lowest|initial|prev\w*)\b")
 _INTERRUPTS = (b"KeyboardInterrupt", b"SystemExit")
-_STEP = re.compile(rb"(?i)\b(?:global_?)?step['\"]?\s*[=: ]\s*['\"]?(\d{1,12})\b")
+_STEP = re.compile(rb"(?i)\b(?:global_?)?step['\"]?\s*[=: ]\s*['\"]?(\d{1,12})\b(?!,\d)")
 _SKIPS = re.compile(rb"(?i)OVERFLOW![^\n\r]{0,80}skipp|Gradient overflow\.\s+Skipping step")
 """DeepSpeed's and Apex's own loss scalers, which no probe sees."""
 
