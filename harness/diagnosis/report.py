@@ -175,7 +175,8 @@ def _status(reading: RunReading, rule: Rule | None, facts: RunFacts) -> RunStatu
     is_hang = cause is PrimaryCause.NCCL_DISTRIBUTED and reading.finding.is_consequence_only
     if cause is PrimaryCause.STALLED or facts.stopped == "timeout" or is_hang:
         return RunStatus.HUNG
-    if cause is PrimaryCause.INTERRUPTED or (rule is not None and rule.where.value == "metric"):
+    if facts.stopped == "stop-on" or cause is PrimaryCause.INTERRUPTED or (
+            rule is not None and rule.where.value == "metric"):
         return RunStatus.DEGRADED
     if rule is None and reading.exit_code in (0, None) and facts.launch_error is None:
         return RunStatus.DEGRADED

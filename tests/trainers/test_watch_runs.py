@@ -115,12 +115,13 @@ def test_named_anomaly_stops_the_run(out_dir_of: Callable[[Watched], Path]) -> N
 
 
 def test_run_that_an_anomaly_stopped_is_diagnosed_by_it(out_dir_of: Callable[[Watched], Path]) -> None:
-    """The memory that was recovered from, since --stop-on ended the run there; not the signal that followed."""
+    """The memory, since --stop-on ended the run there, and not the signal that followed: by its lines, or by the
+    anomaly where a step after them shows that the trainer had recovered. A run that was stopped has not crashed."""
     out_dir = out_dir_of(OOM_STOP)
     found, report = read(out_dir / "check-failed-run.json"), read(out_dir / "train-model.json")
     assert report["evidence"]["command"]["stopped_by"] == "stop-on" and report["total_steps"] < OOM_STOP.steps
     assert (found["primary_cause"], found["run_status"]) == ("oom", "degraded")
-    assert found["first_causal"]["kind"] == "stopped-on-oom"
+    assert found["first_causal"]["kind"] in ("torch.OutOfMemoryError", "stopped-on-oom")
 
 
 def test_nan_is_noticed_at_once_whatever_the_interval(out_dir_of: Callable[[Watched], Path]) -> None:

@@ -217,6 +217,22 @@ def test_run_that_an_anomaly_stopped_is_diagnosed_by_it(kind: AnomalyType, tmp_p
     assert document["next_commands"]
 
 
+def test_run_that_was_stopped_right_after_its_error_has_not_crashed(tmp_path: Path) -> None:
+    """The lines of the error are the cause where no step followed them; the end was ours."""
+    out_dir = RunDir(exit_code=-15, signal="SIGTERM", stop_reason="stop-on").write(tmp_path)
+    (out_dir / "train.log").write_text(
+        'step=7 loss=0.5\nTraceback (most recent call last):\n  File "train.py", line 3, in step\n    raise\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    with Journal(out_dir / "journal.jsonl") as journal:
+        journal.write("anomaly", anomaly=1, type="oom", severity="high", state="open", ended_step=None, why=None,
+                      step=7, description="accelerator memory", action_taken="the run was stopped (--stop-on oom)")
+    write_report(out_dir)
+    document = read_failure(out_dir, "made")
+    assert document is not None
+    assert (document["primary_cause"], document["run_status"]) == ("oom", "degraded")
+    assert document["first_causal"]["kind"] == "torch.OutOfMemoryError"
+
+
 @pytest.mark.parametrize(("line", "exit_code"), [
     ("slurmstepd: error: *** JOB 77 ON n3 CANCELLED AT 2026-01-10T04:12:00 DUE TO PREEMPTION ***\n", 143),
     ("slurmstepd: error: *** JOB 77 ON n3 CANCELLED AT 2026-01-10T04:12:00 DUE TO TIME LIMIT ***\n", 143), ("", -15)])
