@@ -102,16 +102,16 @@ def _row(one: Checkpoint, asked: Asked, history: Mapping[int, Mapping[str, float
     recorded = asked.known.get(str(one.path), {})
     metrics = {**(history.get(one.step, {}) if one.step is not None else {}), **recorded, **one.metrics}
     structure = read_structure(one)
-    problems, full = list(structure.problems), {}
+    problems, notes, full = list(structure.problems), structure.notes, {}
     if asked.verify and not problems:
         seen = verify_checkpoint(one)
         problems += [*seen.problems, *(f"{name}: not finite" for name in seen.nonfinite)]
-        full = _full(seen)
+        notes, full = seen.notes, _full(seen)
     _, gone = find_recorded_best(one.record, one.path)
     return {
         "path": str(one.path), "step": one.step, "epoch": one.epoch, "metrics": metrics,
         "complete": False if problems else structure.complete, "problems": problems,
-        "notes": [*structure.notes, *([gone] if gone else [])], "format": structure.format,
+        "notes": [*notes, *([gone] if gone else [])], "format": structure.format,
         "resumable": one.is_resumable, "bytes": one.size, **full,
     }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checkpoints.adapters import from_zero
+from harness.checkpoints.archives import damaged_members
 from harness.checkpoints.compare import Comparison, compare
 from harness.checkpoints.huggingface import file_problem
 from harness.checkpoints.inventory import (
@@ -139,9 +140,13 @@ def inspect_run(
     dropped = len(fresh) - MAX_CHECKPOINTS
     seen = {one.path: _look(one, snapshot, launched_at) for one in fresh[-MAX_CHECKPOINTS:]}
     whole = [one for one in fresh if one.path in seen and seen[one.path].status == "whole"]
-    last, delivered = _last(whole), [one for one in whole if one.order == (-1, -1, -1)][-2:]
+    last, delivered = _last(whole), _unnumbered(whole)
     for one in {c.path: c for c in (*delivered, *([last] if last else []))}.values():
         seen[one.path] = _read(one, seen[one.path])
+    opaque = [one for one in fresh if one.path in seen and seen[one.path].status == "not-inspected"]
+    end = _last(opaque)
+    for one in {c.path: c for c in (*_unnumbered(opaque), *([end] if end else []))}.values():
+        seen[one.path] = _summed(one, seen[one.path])
     # A file that was damaged behind its header shows only now.
     whole = [one for one in whole if seen[one.path].status == "whole"]
     change, why, start = _change(_last(whole), whole, start_weights, snapshot, launched_at)
@@ -178,6 +183,11 @@ def _numbered(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     return [one for one in checkpoints if one.step is not None]
 
 
+def _unnumbered(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """The last two of them: a merged or final model."""
+    return [one for one in checkpoints if one.order == (-1, -1, -1)][-2:]
+
+
 def _is_new(path: Path, launched_at: float) -> bool:
     """Whether an unfinished save was touched by this run; clocks of file systems round to 2 s."""
     try:
@@ -198,7 +208,9 @@ def _recorded_best_problems(checkpoints: Sequence[Checkpoint]) -> list[str]:
 def verify_checkpoint(checkpoint: Checkpoint) -> CheckpointSeen:
     """One checkpoint of any origin, read in full where it is whole."""
     seen = _look(checkpoint, Snapshot(), 0.0)
-    return _read(checkpoint, seen) if seen.status == "whole" else seen
+    if seen.status == "damaged":
+        return seen
+    return _read(checkpoint, seen) if seen.status == "whole" else _summed(checkpoint, seen)
 
 
 def _last(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
@@ -234,6 +246,14 @@ def _look(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Checkpoint
         metrics=one.metrics,
         resumable=one.is_resumable,
     )
+
+
+def _summed(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:
+    """With the checksums of archives, whose values only their loader reads."""
+    told = [damaged_members(path) for path in one.opaque]
+    problems, notes = [p for found, _ in told for p in found], [note for _, found in told for note in found]
+    return replace(seen, status="damaged" if problems else seen.status, problems=(*seen.problems, *problems),
+                   notes=(*seen.notes, *notes))
 
 
 def _read(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:

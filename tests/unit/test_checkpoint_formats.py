@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from harness.checkpoints.archives import scan_archive
+from harness.checkpoints.archives import damaged_members, scan_archive
 from harness.checkpoints.command import Asked, checkpoints_report
 from harness.checkpoints.huggingface import held_tensors, read_index
-from harness.checkpoints.inventory import find_checkpoints, take_inventory
+from harness.checkpoints.inspect import inspect_run, verify_checkpoint
+from harness.checkpoints.inventory import Snapshot, find_checkpoints, take_inventory
 from harness.checkpoints.naming import metrics_of
 from harness.checkpoints.records import read_record
 from harness.checkpoints.save_errors import find_save_errors
@@ -284,6 +285,51 @@ def test_archive_without_a_storage_is_damaged(tmp_path: Path) -> None:
         assert told in scan_archive(tmp_path / "b.pt").problems[0]
 
 
+def flipped(path: Path, member: str) -> Path:
+    """One byte within a member's data."""
+    with zipfile.ZipFile(path) as old:
+        content, item = old.read(member), old.getinfo(member)
+    data = bytearray(path.read_bytes())
+    data[data.index(content, item.header_offset) + len(content) // 2] ^= 0x55
+    path.write_bytes(data)
+    return path
+
+
+def test_flipped_byte_of_a_storage_is_damage(tmp_path: Path) -> None:
+    """torch loads it without a word; a run's last archive and --verify look at its CRC-32."""
+    archive(tmp_path / "model.pt", {"w": torch.arange(300.0)})
+    assert damaged_members(tmp_path / "model.pt") == ([], [])
+    flipped(tmp_path / "model.pt", "model/data/0")
+    assert torch.load(tmp_path / "model.pt")["w"].shape == (300,)
+    seen = inspect_run([tmp_path], Snapshot(), 0.0)
+    assert (seen.checkpoints[0].status, seen.latest) == ("damaged", None)
+    assert seen.checkpoints[0].problems == (
+        "model.pt: model/data/0 is damaged: its bytes do not match their CRC-32",)
+    assert "CRC-32" in verify_checkpoint(take_inventory([tmp_path]).checkpoints[0]).problems[0]
+
+
+def test_keras_zip_with_a_flipped_byte_is_damage(tmp_path: Path) -> None:
+    """The HDF5 file inside is a stored member too."""
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as made:
+        for name in ("config.json", "metadata.json"):
+            made.writestr(name, "{}")
+        made.writestr("model.weights.h5", bytes(range(256)) * 20)
+    flipped(tmp_path / "model.keras", "model.weights.h5")
+    assert inspect_run([tmp_path], Snapshot(), 0.0).checkpoints[0].status == "damaged"
+
+
+def test_archive_without_checksums_is_no_damage(tmp_path: Path) -> None:
+    """As torch writes it when told to leave them out; it is said."""
+    torch.serialization.set_crc32_options(False)
+    try:
+        archive(tmp_path / "model.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert (scan_archive(tmp_path / "model.pt").problems, scan_archive(tmp_path / "model.pt").step) == ((), 7)
+    (seen,) = inspect_run([tmp_path], Snapshot(), 0.0).checkpoints
+    assert seen.status == "not-inspected" and any("without a checksum" in note for note in seen.notes)
+
+
 def test_bare_pickle_is_no_damage(tmp_path: Path) -> None:
     """It is told, and nothing but its loader could say more."""
     write(tmp_path / "model_1.pt", pickle.dumps({"w": 1}))
@@ -323,6 +369,7 @@ def test_damaged_archive_never_crashes_and_no_cut_passes(
     for at, bits in flips:
         data[at % len(data)] ^= bits
     scan_archive(write(tmp_path / "flipped.pt", bytes(data)))
+    damaged_members(tmp_path / "flipped.pt")
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=REUSED_DIR)
