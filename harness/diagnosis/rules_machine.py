@@ -130,7 +130,9 @@ RANKS = (
           role=_EFFECT, frames=r"multiprocessing[/\\]\w"),
     _rule("connection-lost", C.CLOUD_PERMISSIONS_QUOTA, _EXCEPTION, r"^(?:ConnectionReset|ConnectionAborted)Error\b"
           r"|RemoteDisconnected|IncompleteRead|ChunkedEncodingError|RemoteProtocolError|ServerDisconnectedError"
-          r"|^\(?'?Connection aborted|ConnectionError: \('Connection aborted", 0.85,
+          r"|^\(?'?Connection aborted|ConnectionError: \('Connection aborted"
+          r"|^(?:\w{1,60}\.){0,9}(?:Connection|ClientOS|OS|IO|Protocol)Error: [^\n]{0,200}Connection reset by peer",
+          0.85,
           "A connection to a service was lost while it was used.", "retry-same local-copy",
           rules_out="another rank: its loss is told by the communication library", infra=True),
     _rule("peer-gone", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Connection closed by (?:remote )?peer"
@@ -139,7 +141,8 @@ RANKS = (
           r"|failed to recv, got 0 bytes|ncclRemoteError", 0.5,
           "Another process of the group went away; what ended it is not in the logs.", "per-rank-logs", role=_EFFECT),
     _rule("rendezvous", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)Rendezvous\w{0,30}Error|DistStoreError|DistNetworkError"
-          r"|client socket has timed out|connectFullMesh failed|Timed out after \d+ seconds waiting for clients", 0.85,
+          r"|client socket has timed out|connectFullMesh failed|Timed out after \d+ seconds waiting for clients"
+          r"|(?:\bgloo[/\\]|c10d|TCPStore)[^\n]{0,200}Connection refused", 0.85,
           "The processes of the group did not find each other.", "check-rendezvous"),
     _rule("nccl-error", C.NCCL_DISTRIBUTED, _EXCEPTION, r"(?i)NCCL (?:error|WARN)|DistBackendError|ncclSystemError"
           r"|ncclInternalError|ncclUnhandledCudaError", 0.75, "The communication library failed.",

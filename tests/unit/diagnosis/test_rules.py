@@ -109,6 +109,25 @@ def test_memory_is_won_from_concurrency_before_token_limits() -> None:
             assert rule.fixes[0] in ("smaller-microbatch", "fewer-running-prompts")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("RuntimeError: Gloo connectFullMesh failed with [/p/third_party/gloo/gloo/transport/tcp/pair.cc:152] timed "
+         "out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:11702$0", "rendezvous"),
+        ("RuntimeError: [/p/gloo/transport/tcp/pair.cc:144] connect [127.0.0.1]:44: Connection refused", "rendezvous"),
+        ("requests.exceptions.ConnectionError: HTTPConnectionPool: Connection refused", "address-refused"),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "address-refused"),
+        ("ConnectionError: [Errno 104] Connection reset by peer: data server", "connection-lost"),
+        ("aiohttp.client_exceptions.ClientOSError: [Errno 104] Connection reset by peer", "connection-lost"),
+        ("RuntimeError: [/p/gloo/transport/tcp/pair.cc:553] Connection reset by peer", "peer-gone"),
+    ],
+)
+def test_a_service_is_told_from_the_group(text: str, told: str) -> None:
+    """What the communication library says of an address is about ranks, what a client says about a service."""
+    rule = match_rule(Where.EXCEPTION, text)
+    assert rule is not None and rule.id == told
+
+
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
 def test_no_pattern_is_slow(text: str) -> None:
     """Every pattern on 4 KiB made to go wrong: all of them take less than the minutes that one such would."""
