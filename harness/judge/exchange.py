@@ -11,6 +11,8 @@ from harness.record.reasons import Reason
 
 NAME = "exchange"
 EXPECTED = "gradients, weights or activations exchanged between the updates"
+PARTED = frozenset({"FullyShardedDataParallel", "DeepSpeedEngine", "DTensor"})
+"""Wrappers under which each rank holds a part of its own."""
 SELDOM = 0.1
 """Share of the updates below which an exchange may be another one than training's, as that of an evaluation."""
 
@@ -69,17 +71,54 @@ def _has_later_steps(process: dict[str, Any]) -> bool:
 
 
 def _of_sharing(members: list[dict[str, Any]], observed: str) -> Check:
-    wrapped = any(item["exchange"].get("wrappers") for item in members)
+    """Of ranks that all exchanged something: whether it can have been what trains one model."""
+    exchanges = [item["exchange"] for item in members]
+    wrappers = {name for one in exchanges for name in one.get("wrappers") or ()}
+    if all(map(_is_whole_often, members)) or wrappers & PARTED:
+        return passed(NAME, EXPECTED, observed)
     seldom = all(item["exchange"].get("steps", 0) < SELDOM * item["steps"] and _has_later_steps(item)
                  for item in members)
-    if seldom and not wrapped and _differ(members):
-        return unproven(NAME, Reason.EXCHANGE_UNPROVEN, EXPECTED, observed,
-                        "exchanged at few updates, and the ranks' copies of the parameters differ")
+    is_whole = any(_whole_steps(one) or one.get("whole_after") for one in exchanges)
+    starts, differ = _starts(members), _differ(members)
+    is_seen = all(one.get("readable") and not one.get("others") for one in exchanges)
+    if starts == "same" and differ and wrappers and seldom and is_seen and not is_whole:
+        return failed(NAME, Reason.RANKS_TRAINED_ALONE, EXPECTED, observed,
+                      f"{', '.join(sorted(wrappers))} was passed by: the copies began equal, and differ")
+    why_not = _unfit(starts, differ, seldom, bool(wrappers), is_whole or any(map(_is_sized_by_nobody, exchanges)))
+    if why_not and len(members) > 1:
+        return unproven(NAME, Reason.EXCHANGE_UNPROVEN, EXPECTED, observed, why_not)
     return passed(NAME, EXPECTED, observed)
 
 
+def _unfit(starts: str, differ: bool, seldom: bool, wrapped: bool, may_be_whole: bool) -> str:
+    """Why what every rank exchanged may have been something else than what trains one model."""
+    if starts == "same" and differ:
+        return "the ranks began from the same weights, and their copies differ"
+    if differ and seldom and not wrapped:
+        return "exchanged at few updates, and the ranks' copies of the parameters differ"
+    if starts == "same" and not wrapped and not may_be_whole:
+        return "fewer elements than are trained; the copies are as equal as after the same work on the same data"
+    return ""
+
+
+def _whole_steps(exchange: dict[str, Any]) -> int:
+    """Later updates before which as much was exchanged as is trained; of a record that tells no sizes, all."""
+    return int(exchange.get("whole_steps", exchange.get("steps") or 0))
+
+
+def _is_whole_often(process: dict[str, Any]) -> bool:
+    """Whether gradients or weights can have been exchanged at so many updates that the copies may differ between."""
+    exchange = process["exchange"]
+    return "whole_steps" in exchange and _whole_steps(exchange) >= max(1, SELDOM * process["steps"])
+
+
+def _is_sized_by_nobody(exchange: dict[str, Any]) -> bool:
+    """Whether an exchange was of collectives of C++, or of a single update, whose sizes are not told."""
+    return bool(exchange.get("hidden_steps")) or not exchange.get("readable") or not exchange.get("steps")
+
+
 def _unseen(members: list[dict[str, Any]]) -> str:
-    """Why ranks that exchanged nothing that is seen may have trained together all the same."""
+    """Why ranks that exchanged nothing that is seen may have trained together, or apart on purpose, all the same."""
     exchanges = [item["exchange"] for item in members]
     if not all(one.get("readable") for one in exchanges):
         return "the backend does not number its collectives, and none was called from Python"
@@ -90,16 +129,35 @@ def _unseen(members: list[dict[str, Any]]) -> str:
         return "messages of a few numbers only; the copies are as equal as after the same work on the same data"
     if any(one.get("after") for one in exchanges) and not _differ(members):
         return "exchanged after the last update only"
+    if all(one.get("whole_after") for one in exchanges):
+        return "as many elements as are trained were exchanged after the last update only, as where models are averaged"
+    if _starts(members) == "other" and not any(one.get("wrappers") for one in exchanges):
+        return "each rank began from other weights: models of their own, as of folds or seeds, or a forgotten exchange"
     return ""
+
+
+def _columns(members: list[dict[str, Any]]) -> list[tuple[dict[str, Any], ...]]:
+    """The small parameters, one a rank; none where the ranks do not hold the same ones, as by shape."""
+    marks = [item.get("marks") or [] for item in members]
+    shapes = {tuple((mark.get("dtype"), tuple(mark.get("shape") or ())) for mark in one) for one in marks}
+    return list(zip(*marks, strict=True)) if len(members) > 1 and len(shapes) == 1 else []
+
+
+def _starts(members: list[dict[str, Any]]) -> str:
+    """Whether what is not uniform, as norms and biases begin, began the "same" or "other" on every rank; else ""."""
+    starts = [[mark.get("sha256") for mark in column] for column in _columns(members)
+              if not any(mark.get("uniform") for mark in column)]
+    if not starts or any(None in column for column in starts):
+        return ""
+    sizes = {len(set(column)) for column in starts}
+    return "same" if sizes == {1} else "other" if sizes == {len(members)} else ""
 
 
 def _differ(members: list[dict[str, Any]]) -> bool:
     """Whether the ranks hold the same small parameters, as by shape, and each that moved is another on each."""
-    marks = [item.get("marks") or [] for item in members]
-    shapes = {tuple((mark.get("dtype"), tuple(mark.get("shape") or ())) for mark in one) for one in marks}
-    if len(members) < 2 or len(shapes) != 1 or len({item.get("marks_at") for item in members}) != 1:
+    if len({item.get("marks_at") for item in members}) != 1:
         return False
-    moved = [column for column in zip(*marks, strict=True) if all(mark.get("changed") for mark in column)]
+    moved = [column for column in _columns(members) if all(mark.get("changed") for mark in column)]
     ends = [[mark.get("end") for mark in column] for column in moved]
     return bool(ends) and all(None not in column and len(set(column)) == len(column) for column in ends)
 

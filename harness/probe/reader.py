@@ -101,8 +101,14 @@ class ProbeExchange:
     """Of the later ones, those since whose forerunner such was exchanged."""
     few_steps: int
     """Of the later ones, those with messages of a few numbers only, or of objects. Barriers count nowhere."""
+    whole_steps: int
+    """Of the later ones, those with at least as many elements, in calls from Python, as the optimizer trains."""
+    hidden_steps: int
+    """Of the later ones, those with collectives of C++, whose size is not seen."""
     after: bool
     """Whether such was exchanged after the last one."""
+    whole_after: bool
+    """Whether that was at least as many elements as are trained."""
     readable: bool
     """Whether the backend numbers its collectives, so that those of C++ were seen; else only calls from Python."""
     wrappers: tuple[str, ...]
@@ -318,6 +324,8 @@ def _check_counts(process: ProbeProcess) -> None:
         and process.params.nonfinite > process.params.checked,
         "more exchanges than steps": process.exchange is not None
         and process.exchange.steps + process.exchange.few_steps > process.exchange.observed_steps,
+        "more whole exchanges than exchanges": process.exchange is not None
+        and max(process.exchange.whole_steps, process.exchange.hidden_steps) > process.exchange.steps,
         "steps without a time": process.steps > 0 and process.last_step_at is None,
     }
     for contradiction, holds in contradictions.items():
@@ -345,7 +353,9 @@ def _mark(fields: _Fields) -> ProbeMark:
 def _exchange(fields: _Fields) -> ProbeExchange:
     return ProbeExchange(
         observed_steps=fields.count("observed_steps"), first=fields.flag("first"), steps=fields.count("steps"),
-        few_steps=fields.count("few_steps"), after=fields.flag("after"), readable=fields.flag("readable"),
+        few_steps=fields.count("few_steps"), whole_steps=fields.count("whole_steps"),
+        hidden_steps=fields.count("hidden_steps"), after=fields.flag("after"),
+        whole_after=fields.flag("whole_after"), readable=fields.flag("readable"),
         wrappers=fields.texts("wrappers"), others=fields.texts("others"),
     )
 

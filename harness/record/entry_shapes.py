@@ -35,9 +35,10 @@ PROBE_PROCESS = {
     "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
     "group_size": int, "devices": [TEXT], "updated_at": NUMBER,
     "optimizers": [{"steps": int, "lr_min": NUMBER, "lr_max": NUMBER}],
-    "marks_at": int, "marks": [{"dtype": TEXT, "shape": [int], "changed": bool, "end": TEXT}],
+    "marks_at": int, "marks": [{"dtype": TEXT, "shape": [int], "changed": bool, "end": TEXT, "sha256": TEXT,
+                                "uniform": bool}],
     "exchange": {"observed_steps": int, "first": bool, "steps": int, "few_steps": int, "after": bool, "readable": bool,
-                 "wrappers": [TEXT], "others": [TEXT]},
+                 "whole_steps": int, "hidden_steps": int, "whole_after": bool, "wrappers": [TEXT], "others": [TEXT]},
 }
 SAMPLE = {
     "step": int, "agentic": bool, "prompt": TEXT, "completion": TEXT, "reward": NUMBER, "chars": int,

@@ -185,8 +185,8 @@ BROKEN = (
     Case(mode="joined-own-data", program="ranks.py", ranks=2, reason="ranks-trained-alone", decision="NO-GO",
          saves=False),
     Case(mode="bypasses-ddp", program="ranks.py", ranks=2, reason="ranks-trained-alone", decision="NO-GO", saves=False),
-    Case(mode="joined-same-data", program="ranks.py", ranks=2, reason="exchange-unproven", decision="CONDITIONAL",
-         saves=False),
+    *(Case(mode=mode, program="ranks.py", ranks=2, reason="exchange-unproven", decision="CONDITIONAL", saves=False)
+      for mode in ("joined-same-data", "gathers-losses", "averages-once")),
 )
 
 HEALTHY = (

@@ -19,15 +19,18 @@ COPY = ("aaaa", "bbbb")
 
 
 def rank(number: int | None, *, steps: int = 25, group: int | None = 2, ends: tuple[str, ...] = COPY,
-         optimizers: int = 1, seen: bool = True, shapes: tuple[int, ...] = (4, 8), **exchange: Any) -> dict[str, Any]:
+         optimizers: int = 1, seen: bool = True, shapes: tuple[int, ...] = (4, 8), start: str = "0",
+         **exchange: Any) -> dict[str, Any]:
     """A process as the journal holds it; `exchange` is what differs from a rank that exchanged nothing."""
     told = {"observed_steps": steps * optimizers, "first": False, "steps": 0, "few_steps": 0, "after": False,
-            "readable": True, "wrappers": [], "others": [], **exchange}
+            "whole_steps": 0, "hidden_steps": 0, "whole_after": False, "readable": True, "wrappers": [], "others": [],
+            **exchange}
     return {"rank": number, "pid": 100 + (number or 0), "steps": steps, "optimizers_created": optimizers,
             "lr_positive_steps": steps, "scaler_skips": 0, "clean_exit": True, "grad": {"checked": 4, "nonzero": 4},
             "optimizers": [{"steps": steps}] * optimizers, "group_size": group, "devices": ["cpu"], "updated_at": 0.0,
             "marks_at": 16, "exchange": told if seen else None,
-            "marks": [{"dtype": "F32", "shape": [size], "changed": True, "end": end}
+            "marks": [{"dtype": "F32", "shape": [size], "changed": True, "end": end, "sha256": start,
+                       "uniform": size < 8}
                       for size, end in zip(shapes, ends, strict=True)]}
 
 
@@ -39,15 +42,20 @@ def judged(place: Path, *processes: dict[str, Any], asked: dict[str, Any] | None
 
 OTHER = ("cccc", "dddd")
 PASSED: dict[str, tuple[dict[str, Any], ...]] = {
-    "every-update": (rank(0, steps=25, first=True), rank(1, first=True)),
+    "every-update": (rank(0, steps=25, first=True, hidden_steps=24), rank(1, first=True, hidden_steps=24)),
     "one-step": (rank(0, steps=1, first=True), rank(1, steps=1, first=True)),
     "two-optimizers-once": (rank(0, steps=1, optimizers=2, first=True), rank(1, steps=1, optimizers=2, first=True)),
-    "sharded": (rank(0, first=True), rank(1, first=True, ends=OTHER)),
+    "weights-at-every-other-update": (rank(0, whole_steps=12), rank(1, whole_steps=12, ends=OTHER)),
+    "stages-of-one-shape": (rank(0, first=True), rank(1, first=True, ends=OTHER, start="1")),
+    "stages-of-their-own": (rank(0, first=True), rank(1, first=True, shapes=(4, 9))),
+    "sharded": (rank(0, first=True, wrappers=["DTensor"]), rank(1, first=True, wrappers=["DTensor"], ends=OTHER)),
+    "wrapped-and-equal": tuple(rank(index, first=True, wrappers=["DistributedDataParallel"]) for index in range(2)),
     "unread-but-wrapped": tuple(rank(index, readable=False, wrappers=["DTensor"]) for index in range(2)),
-    "seldom-and-equal": (rank(0), rank(1)),
-    "restarted": (rank(0), rank(1, steps=3), rank(1)),
+    "seldom-and-equal": (rank(0, whole_steps=2), rank(1, whole_steps=2)),
+    "restarted": (rank(0, hidden_steps=2), rank(1, steps=3), rank(1, hidden_steps=2)),
 }
-for name in ("every-update", "sharded"):
+for name in ("every-update", "weights-at-every-other-update", "stages-of-one-shape", "stages-of-their-own", "sharded",
+             "wrapped-and-equal"):
     for item in PASSED[name]:
         item["exchange"]["steps"] = 24
 for name in ("seldom-and-equal", "restarted"):
@@ -68,7 +76,14 @@ ALONE: dict[str, tuple[dict[str, Any], ...]] = {
     "other-data-and-a-logged-mean": (rank(0, few_steps=24), rank(1, few_steps=24, ends=OTHER)),
     "wrapped-and-passed-by": tuple(rank(index, first=True, wrappers=["DistributedDataParallel"]) for index in range(2)),
     "evaluates-at-the-end": (rank(0, after=True), rank(1, after=True, ends=OTHER)),
+    "wrapped-with-own-starts": tuple(rank(index, start=str(index), ends=ends, wrappers=["DistributedDataParallel"])
+                                     for index, ends in enumerate((COPY, OTHER))),
+    "passed-by-and-evaluated": tuple(rank(index, first=True, hidden_steps=2, ends=ends,
+                                          wrappers=["DistributedDataParallel"])
+                                     for index, ends in enumerate((COPY, OTHER))),
 }
+for item in ALONE["passed-by-and-evaluated"]:
+    item["exchange"]["steps"] = 2
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -87,11 +102,25 @@ UNPROVEN: dict[str, tuple[dict[str, Any], ...]] = {
     "logged-mean-of-other-models": (rank(0, few_steps=24), rank(1, few_steps=24, ends=OTHER, shapes=(4, 9))),
     "last-averaging-only": (rank(0, after=True), rank(1, after=True)),
     "one-rank-without": (rank(0, steps=25, first=True), rank(1)),
+    "averaged-once-at-the-end": (rank(0, after=True, whole_after=True),
+                                 rank(1, after=True, whole_after=True, ends=OTHER)),
+    "folds": (rank(0, start="0"), rank(1, start="1", ends=OTHER)),
+    "logs-many-numbers": (rank(0, first=True), rank(1, first=True, ends=OTHER)),
+    "logs-many-numbers-of-the-same-work": (rank(0, first=True), rank(1, first=True)),
+    "passed-by-and-evaluated-often": tuple(rank(index, hidden_steps=12, ends=ends, wrappers=["DistributedDataParallel"])
+                                           for index, ends in enumerate((COPY, OTHER))),
+    "passed-by-and-averaged-seldom": tuple(rank(index, whole_steps=1, ends=ends, wrappers=["DistributedDataParallel"])
+                                           for index, ends in enumerate((COPY, OTHER))),
+    "passed-by-and-unread": tuple(rank(index, readable=False, ends=ends, wrappers=["DistributedDataParallel"])
+                                  for index, ends in enumerate((COPY, OTHER))),
     "seldom-and-other-copies": (rank(0), rank(1, ends=OTHER)),
 }
 UNPROVEN["one-rank-without"][0]["exchange"]["steps"] = 24
-for item in UNPROVEN["seldom-and-other-copies"]:
-    item["exchange"]["steps"] = 2
+UPDATES = {"seldom-and-other-copies": 2, "logs-many-numbers": 24, "logs-many-numbers-of-the-same-work": 24,
+           "passed-by-and-evaluated-often": 12, "passed-by-and-averaged-seldom": 1}
+for name, updates in UPDATES.items():
+    for item in UNPROVEN[name]:
+        item["exchange"]["steps"] = updates
 
 
 @pytest.mark.parametrize("name", UNPROVEN)

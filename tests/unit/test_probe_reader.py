@@ -46,6 +46,7 @@ WHOLE: dict[str, Any] = {
     "marks": [{"dtype": "F32", "shape": [4], "sha256": "0" * 64, "changed": True, "end": "1" * 64}],
     "marks_at": 16,
     "exchange": {"observed_steps": 25, "first": True, "steps": 24, "few_steps": 0, "after": False, "readable": True,
+                 "whole_steps": 0, "hidden_steps": 24, "whole_after": False,
                  "wrappers": ["DistributedDataParallel"], "others": []},
     "first_step_at": 2.0,
     "last_step_at": 8.0,

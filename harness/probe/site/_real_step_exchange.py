@@ -3,7 +3,8 @@
 Two witnesses are put together. Python's collectives are wrapped: what they carry, in elements. And gloo and NCCL
 number the collectives of a group; numbers that no call of Python's took are those of C++, as DistributedDataParallel's
 reducer and the functional collectives of DTensor make them. A barrier carries nothing, a scalar or an object is the
-kind of thing that is exchanged to be logged: neither shares a gradient.
+kind of thing that is exchanged to be logged: neither shares a gradient. An exchange of gradients or weights has at
+least as many elements as are trained; a smaller one may be of activations, or of numbers to log.
 
 Standard library only; nothing is asked before the program has made a process group.
 """
@@ -11,12 +12,15 @@ Standard library only; nothing is asked before the program has made a process gr
 # mypy: ignore-errors
 
 import functools
+import itertools
 import sys
 import threading
 
 FEW = 64
 """Elements that a message may have and still be a handful of numbers to log."""
 MAX_PARAMS = 4096
+MAX_OPTIMIZERS = 64
+MAX_DEPTH = 4
 COUNTING = frozenset({"gloo", "nccl"})
 """Backends known to number every collective, wherever it was called."""
 TENSORS = (
@@ -46,9 +50,11 @@ class Exchange:
         self.others = set()
         self.readable = True
         self.first = False
-        self.steps = self.few_steps = 0
+        self.steps = self.few_steps = self.whole_steps = self.hidden_steps = 0
         self.seen_steps = 0
         self.numbers = {}
+        self.trained = {}
+        self.last_trained = 0
         self._clear()
 
     def _clear(self):
@@ -79,11 +85,9 @@ class Exchange:
             after = self._advance(count=False)
             if before is not None and after is not None:
                 self.own += max(0, after - before)
-            if kind == "pair":
-                self.shared = True
-            elif kind != "empty":
+            if kind != "empty":
                 self.calls += 1
-                elements = count_elements(args, kwargs) if kind == "tensors" else 0
+                elements = count_elements(args, kwargs)
                 self.elements += elements
                 self.shared = self.shared or elements > FEW
 
@@ -93,16 +97,28 @@ class Exchange:
         if group is None or not group.is_available() or not group.is_initialized():
             return
         taken = self._advance(count=True)
-        shared = self.shared or (taken is not None and taken > self.own)
-        if not shared and self.elements:
-            shared = is_at_least_trained(self.elements, optimizer)
+        hidden = taken is not None and taken > self.own
+        self.last_trained = self._count_trained(optimizer)
+        whole = self.elements >= self.last_trained > 0
+        shared = self.shared or hidden or whole
         if self.seen_steps == 0:
             self.first = shared
         else:
             self.steps += shared
             self.few_steps += not shared and self.calls > 0
+            self.whole_steps += whole
+            self.hidden_steps += hidden
         self.seen_steps += 1
         self._clear()
+
+    def _count_trained(self, optimizer):
+        """Elements that an optimizer trains, counted anew after 1, 2, 4, 8, ... steps."""
+        key = id(optimizer)
+        if key not in self.trained or not self.seen_steps & (self.seen_steps - 1):
+            if len(self.trained) >= MAX_OPTIMIZERS:
+                self.trained.clear()
+            self.trained[key] = count_trained(optimizer)
+        return self.trained[key]
 
     def _advance(self, count):
         """Collectives of all groups since the last time that `count` was true; None where a backend does not say."""
@@ -139,7 +155,10 @@ class Exchange:
             "first": self.first,
             "steps": self.steps,
             "few_steps": self.few_steps,
+            "whole_steps": self.whole_steps,
+            "hidden_steps": self.hidden_steps,
             "after": self.shared,
+            "whole_after": self.elements >= self.last_trained > 0,
             "readable": self.readable,
             "wrappers": sorted(self.wrappers),
             "others": sorted(self.others | {name for name in OTHERS if name in sys.modules}),
@@ -203,20 +222,26 @@ def numbers(c10d):
 
 
 def count_elements(args, kwargs):
-    """Elements of the largest argument, a list of tensors being one."""
-    sizes = [0]
-    for value in (*args, *kwargs.values()):
-        items = value if isinstance(value, (list, tuple)) else (value,)
-        sizes.append(sum(item.numel() for item in items if hasattr(item, "numel")))
-    return max(sizes)
+    """Elements of the largest argument, a list of tensors or an object that holds some being one."""
+    try:
+        return max(elements_of(value, MAX_DEPTH) for value in (0, *args, *kwargs.values()))
+    except Exception:
+        return 0
 
 
-def is_at_least_trained(elements, optimizer):
-    """Whether that many elements are as many as an optimizer trains."""
-    total = 0
-    for group in optimizer.param_groups:
-        for param in group["params"][:MAX_PARAMS]:
-            total += param.numel()
-            if total > elements:
-                return False
-    return True
+def elements_of(value, depth):
+    """Elements of the tensors and arrays within a value."""
+    if isinstance(value, (list, tuple, dict)):
+        items = itertools.islice(value.values() if isinstance(value, dict) else value, MAX_PARAMS)
+        return sum(elements_of(item, depth - 1) for item in items) if depth else 0
+    if hasattr(value, "numel"):
+        return value.numel()
+    size = getattr(value, "size", 0)
+    return size if isinstance(size, int) and hasattr(value, "dtype") else 0
+
+
+def count_trained(optimizer):
+    """Elements of the parameters that an optimizer has a gradient for; of all trainable ones where none is kept."""
+    params = [param for group in optimizer.param_groups for param in group["params"][:MAX_PARAMS]]
+    params = [param for param in params if param.requires_grad]
+    return sum(param.numel() for param in ([param for param in params if param.grad is not None] or params))

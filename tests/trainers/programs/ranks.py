@@ -16,6 +16,8 @@ Every rank trains a tiny regression; rank 0 logs TensorBoard events. On gloo, wh
 | joined | no | a process group, and nothing but barriers in it; same seed and same data on every rank |
 | joined-own-data | no | the same with data of its own on every rank, and the loss averaged for the log |
 | bypasses-ddp | no | DistributedDataParallel, whose bare module is trained instead |
+| gathers-losses | unproven | trained alone on data of its own; every sample's loss gathered for the log |
+| averages-once | unproven | trained alone on data of its own, weights averaged after the last update |
 | joined-same-data | unproven | as joined, with the loss averaged for the log: the copies are equal all the same |
 """
 
@@ -31,10 +33,11 @@ import torch
 import torch.distributed as dist
 
 MODES = ("together", "ddp", "ddp-rank-0-evaluates", "fsdp", "compiled-ddp", "averages-weights", "pipeline", "alone",
-         "idle-rank", "joined", "joined-own-data", "bypasses-ddp", "joined-same-data")
+         "idle-rank", "joined", "joined-own-data", "bypasses-ddp", "gathers-losses", "averages-once",
+         "joined-same-data")
 LOGS_MEAN = ("ddp", "joined-own-data", "bypasses-ddp", "joined-same-data")
 OWN_DATA = ("alone", "ddp", "ddp-rank-0-evaluates", "fsdp", "compiled-ddp", "averages-weights", "joined-own-data",
-            "bypasses-ddp")
+            "bypasses-ddp", "gathers-losses", "averages-once")
 
 
 def build(mode: str) -> tuple[torch.nn.Module, Any]:
@@ -119,6 +122,9 @@ def main() -> int:
         else:
             loss = (call(inputs) - inputs.sum(dim=1, keepdim=True)).square().mean()
             loss.backward()
+        if mode == "gathers-losses":
+            losses = (call(inputs) - inputs.sum(dim=1, keepdim=True)).square().detach()
+            dist.all_gather([torch.empty_like(losses) for _ in range(dist.get_world_size())], losses)
         if mode == "together":
             exchange_gradients(model)
         if mode != "idle-rank" or rank == 0:
@@ -138,6 +144,8 @@ def main() -> int:
             for tag, value in (("train/loss", told.item()), ("train/lr", 0.01), ("train/grad_norm", norm)):
                 writer.add_scalar(tag, value, step)
             writer.flush()
+    if mode == "averages-once":
+        average_weights(model)
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
