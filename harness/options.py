@@ -338,7 +338,13 @@ def _retry_of(values: Mapping[str, Any], here: Path) -> Path | None:
         if values.get("approve"):
             raise ConfigError("--approve: nothing is retried; give --retry-of DIR, or leave it out")
         return None
-    return _directory(str(values["retry_of"]), here, "--retry-of")
+    from harness.record import outdir
+
+    path = _directory(str(values["retry_of"]), here, "--retry-of")
+    if not ((path / outdir.RUN_SPEC).exists() or outdir.is_held(path)):
+        raise ConfigError(f"--retry-of {values['retry_of']}: holds no run of this harness (no {outdir.RUN_SPEC}); "
+                          "give the --out-dir of a run")
+    return path
 
 
 def _stop_on(values: Mapping[str, Any]) -> tuple[str, ...]:

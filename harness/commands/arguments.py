@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r:.80} is no duration: give seconds above 0")
     return value
+
+
+def existing(path: Path) -> Path:
+    """The path; ConfigError where nothing is there."""
+    from harness.errors import ConfigError
+
+    if not os.path.exists(path):  # noqa: PTH110 (an odd path is none, no error)
+        raise ConfigError(f"{path}: no such file or directory")
+    return path
 
 
 def add_asked(parser: argparse.ArgumentParser) -> None:

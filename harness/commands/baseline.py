@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from harness.commands.arguments import existing
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command."""
@@ -22,4 +24,4 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """See `harness.retry.baseline.write_baseline`."""
     from harness.retry.baseline import write_baseline
 
-    return write_baseline(arguments.runs, arguments.out, arguments.metric)
+    return write_baseline([existing(run) for run in arguments.runs], arguments.out, arguments.metric)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from harness.commands.arguments import count
+from harness.commands.arguments import count, existing
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,4 +23,4 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """See `harness.metrics.command.metrics_report`."""
     from harness.metrics.command import metrics_report
 
-    return metrics_report(arguments.path, arguments.metric, arguments.last)
+    return metrics_report(existing(arguments.path), arguments.metric, arguments.last)

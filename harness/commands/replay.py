@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from harness.commands.arguments import count
+from harness.commands.arguments import count, existing
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,6 +25,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from harness.watch.replay import replay
 
     return replay(
-        arguments.path, arguments.early_stop_metric, arguments.early_stop_patience,
+        existing(arguments.path), arguments.early_stop_metric, arguments.early_stop_patience,
         mode=arguments.early_stop_mode, min_delta=arguments.early_stop_min_delta,
     )

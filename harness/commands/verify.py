@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from harness.commands.arguments import add_asked, asked
+from harness.commands.arguments import add_asked, asked, existing
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,4 +21,4 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """See `harness.judge.verify.verify`."""
     from harness.judge.verify import verify
 
-    return verify(arguments.out_dir, asked(arguments))
+    return verify(existing(arguments.out_dir), asked(arguments))

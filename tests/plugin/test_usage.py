@@ -28,6 +28,7 @@ USAGE_ERROR = 4
         (("--run", "nowhere"), "no such directory"),
         (("--run", ""), "--run is empty"),
         (("--run", "."), "holds no run of this harness"),
+        (("--train-cmd", "x", "--retry-of", "."), "holds no run of this harness"),
         (("--train-cmd", "x", "--max-steps", "0"), "--max-steps 0: give a number above 0"),
         (("--train-cmd", "x", "--run-timeout", "nan"), "--run-timeout nan"),
         (("--train-cmd", "x", "--run-id", "../up"), "--run-id ../up"),

@@ -88,7 +88,9 @@ def test_digest_of_a_shorter_file_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(["verify", "nowhere"], 3), (["metrics", "nowhere"], 1), (["verify"], 2), (["nothing"], 2),
+    ("words", "code"), [(["verify", "nowhere"], 2), (["metrics", "nowhere"], 2), (["verify", "."], 3),
+                        (["replay", "nowhere", "--early-stop-metric", "loss"], 2),
+                        (["baseline", "nowhere", "--out", "bands.toml"], 2), (["verify"], 2), (["nothing"], 2),
                         (["metrics", ".", "--last", "0"], 2)])
 def test_command_line_errors_have_their_exit_codes(
     words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
