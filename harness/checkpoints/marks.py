@@ -1,7 +1,8 @@
 """Whether a checkpoint holds the parameters that its optimizer began with, by the digests that the probe took.
 
 Two facts and no more: it holds them unmoved, although they moved in memory (`held`: the untrained model), or it holds
-others in their place (`moved`). Parameters have no names there, so that type and shape tell which tensors may be one.
+what they became, or others in their place (`moved`). Parameters have no names there, so that type and shape tell which
+tensors may be one. A copy of the start beside what was trained is no fault.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from typing import Any
 from harness.checkpoints.naming import is_named_start
 from harness.checkpoints.tensors import TensorFileError, read_header
 
+MOVED, PROVED, DOUBT = "moved", "proved", "doubt"
+"""Others are in the start's place; what became of it is; neither can be told."""
+MARKED = ("held", MOVED)
 Kind = tuple[str, tuple[int, ...]]
 PREFIX_BYTES = 32 << 10
 """Digested of a tensor; as in probe/site/_real_step_marks.py."""
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+"""Bytes of an element."""
 LEAST_ELEMENTS = 4
 """Fewer elements than this in all may be equal by chance."""
-REFERENCE = re.compile(r"(^|[._/])(ref|reference|ref_model|old|teacher|target|init|initial)([._/]|$)", re.I)
+REFERENCE = re.compile(r"(^|[._/])(ref|reference|old|teacher|target|tgt|anchor|untrained|init|initial)([._/]|$)", re.I)
 """Parts of a name that hold another model than the one that is trained: it stays as it was by design."""
 
 
@@ -49,26 +55,83 @@ def told_by_files(files: Iterable[Path], marks: Sequence[Mapping[str, Any]]) -> 
 def told(found: Mapping[Kind, Sequence[str]], marks: Sequence[Mapping[str, Any]]) -> str:
     """What the digests of a checkpoint's tensors, by type and shape, say beside the marks: `held`, `moved` or "".
 
-    Only marks that moved in memory count, those of each optimizer by themselves: a critic may be left as it was.
+    Only marks that moved in memory count, those of each optimizer by themselves: a critic may be left as it was. What
+    one optimizer made may be what a later one began with: a copy that is tuned after the save.
     """
-    numbers = sorted({int(mark.get("optimizer") or 0) for mark in marks})
-    answers = [_told(found, [mark for mark in marks if (mark.get("optimizer") or 0) == number and mark.get("changed")])
-               for number in numbers]
-    return "held" if "held" in answers else "moved" if "moved" in answers else ""
+    moved = [mark for mark in marks if mark.get("changed")]
+    groups = [[mark for mark in moved if _number(mark) == number] for number in sorted({*map(_number, moved)})]
+    places = {kind: sum(_alike(kind, group) for group in groups) for kind in kinds_of(moved)}
+    answers = list[str]()
+    for group in groups:
+        answer = _told(found, group, places)
+        earlier = [one for one, said in zip(groups, answers, strict=False) if said in (MOVED, PROVED)
+                   and _is_one_copy(found, one, group)] if answer == "held" else []
+        proved = any(_told(found, one, places) == PROVED for one in earlier)
+        answers.append("" if proved else DOUBT if earlier else answer)
+    worst = next((one for one in ("held", DOUBT, PROVED, MOVED) if one in answers), "")
+    return {DOUBT: "", PROVED: MOVED}.get(worst, worst)
 
 
-def _told(found: Mapping[Kind, Sequence[str]], moved: Sequence[Mapping[str, Any]]) -> str:
+def _told(
+    found: Mapping[Kind, Sequence[str]], moved: Sequence[Mapping[str, Any]], places: Mapping[Kind, int]
+) -> str:
+    """Of one optimizer; `places`: how many parameters of a kind all of them have."""
     there = [mark for mark in moved if found.get(_kind(mark))]
     if sum(math.prod(mark["shape"]) for mark in there) < LEAST_ELEMENTS:
         return ""
+    lasting = [mark for mark in there if mark.get("last") not in (None, mark["sha256"])]
+    ended = [mark for mark in lasting if mark["last"] in found[_kind(mark)]]
+    if ended and len(ended) == len(there):
+        return PROVED
     unmoved = [mark for mark in there if mark["sha256"] in found[_kind(mark)]]
     if len(unmoved) == len(there):
-        return "" if all(mark.get("uniform") for mark in there) else "held"
+        if all(mark.get("uniform") for mark in there):
+            return ""
+        return DOUBT if _is_second_copy(found, there, places) else "held"
+    if ended and any(mark in unmoved and mark not in ended for mark in lasting):
+        return DOUBT
+    if all(digest == _zeros(kind) for kind in kinds_of(there) for digest in found[kind]):
+        return DOUBT
     for mark in there:
-        places = sum(_kind(other) == _kind(mark) for other in there)
-        if mark not in unmoved and len(found[_kind(mark)]) >= places:
-            return "moved"
+        count = sum(_kind(other) == _kind(mark) for other in there)
+        if mark not in unmoved and len(found[_kind(mark)]) >= count:
+            return MOVED
     return ""
+
+
+def _is_one_copy(
+    found: Mapping[Kind, Sequence[str]], one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether two optimizers have parameters of the same kinds, and the checkpoint has no room for both."""
+    kinds = kinds_of(one)
+    return kinds == kinds_of(other) and any(
+        len(found.get(kind, ())) < _alike(kind, one) + _alike(kind, other) for kind in kinds)
+
+
+def _is_second_copy(
+    found: Mapping[Kind, Sequence[str]], there: Sequence[Mapping[str, Any]], places: Mapping[Kind, int]
+) -> bool:
+    """Whether there is, beside the start and all other models, as much of every kind that is not this start."""
+    starts = {mark["sha256"] for mark in there}
+    return all(
+        len(found[kind]) >= places[kind] + _alike(kind, there)
+        and sum(digest not in starts for digest in found[kind]) >= _alike(kind, there) for kind in kinds_of(there))
+
+
+def _alike(kind: Kind, group: Sequence[Mapping[str, Any]]) -> int:
+    """How many parameters of a kind an optimizer has; at least those that are marked."""
+    marked = [mark for mark in group if _kind(mark) == kind]
+    return max([len(marked), *(int(mark.get("alike") or 0) for mark in marked)])
+
+
+def _number(mark: Mapping[str, Any]) -> int:
+    return int(mark.get("optimizer") or 0)
+
+
+def _zeros(kind: Kind) -> str:
+    """The digest of nothing but zeros."""
+    size = math.prod(kind[1]) * WIDTHS.get(kind[0], 4)
+    return hashlib.sha256(bytes(min(size, PREFIX_BYTES))).hexdigest()
 
 
 def kinds_of(marks: Iterable[Mapping[str, Any]]) -> set[Kind]:

@@ -39,6 +39,10 @@ TRAILING_NUMBER = re.compile(r"[-_.](\d{1,12})$")
 _METRIC = re.compile(r"(?:^|[-_])([A-Za-z][A-Za-z0-9_./]*)=(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?=$|[-_])", re.IGNORECASE)
 _HOLDS_NUMBERED = re.compile(r"checkpoint|ckpt|orbax|saved|weights", re.IGNORECASE)
 _START = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretrained)([^a-z]|$)", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"(^|[^a-z])(ref|reference|old|teacher|target|tgt|anchor|before|untrained|init|initial|base|start|orig|original|"
+    r"pretrained)([^a-z]|$)", re.IGNORECASE)
+_DELIVERED = re.compile(r"(^|[^a-z])(best|latest|last|final|model|trained|after)([^a-z]|$)", re.IGNORECASE)
 _SAVES = re.compile(r"checkpoint|ckpt|step|epoch|model|weights|\d", re.IGNORECASE)
 
 
@@ -127,3 +131,18 @@ def missing_shards(names: Iterable[str]) -> tuple[str, ...]:
 def is_named_start(path: str) -> bool:
     """Whether a checkpoint is called a start: it may equal one."""
     return _START.search(path.rpartition("/")[2]) is not None
+
+
+def is_named_reference(path: str) -> bool:
+    """Whether a checkpoint, or the directory of one with a name that says nothing, is called what stays untrained."""
+    place, _, name = path.rpartition("/")
+    if re.match(r"(pytorch_)?(adapter_)?model\b|checkpoint\b", name):
+        name = place.rpartition("/")[2]
+    return _REFERENCE.search(name) is not None
+
+
+def is_named_delivered(path: str) -> bool:
+    """Whether a checkpoint is called what a run delivers, or by its step."""
+    place, _, name = path.rpartition("/")
+    return _DELIVERED.search(name) is not None or step_of(name) is not None or (
+        step_of(place.rpartition("/")[2]) is not None)

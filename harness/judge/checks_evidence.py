@@ -92,22 +92,23 @@ def check_weights(seen: Observation) -> Check:
     if weights.nonfinite:
         return failed(name, Reason.WEIGHTS_NOT_FINITE, expected, ", ".join(weights.nonfinite[:3]),
                       f"{len(weights.nonfinite)} tensor(s) hold NaN or infinite values")
-    if weights.holds_start:
-        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.holds_start[0]} holds the start",
+    if blamed := weights.blamed:
+        return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{blamed[0]} holds the start",
                       "its parameters are those that the optimizer began with, and training moved them in memory")
     if weights.found == 0:
         return not_applicable(name, "the run saved no checkpoint")
     if weights.found == weights.not_inspected and not _values_were_read(seen):
         return not_applicable(name, "no loader read its values; see save_reload.reload")
+    if weights.beside:
+        return unproven(name, Reason.START_BESIDE_TRAINED, expected, f"{weights.beside[0]} holds the start",
+                        f"{weights.moved[0]} was trained, and no name says which of them is delivered")
     is_start_known = weights.compared and weights.start_kind != OWN_EARLIEST
     if not is_start_known and weights.moved:
         return passed(name, expected, f"{weights.moved[0]} holds others than the optimizer began with",
                       "by digests that the probe took of parameters before the first step")
     if not is_start_known and not weights.learnt:
-        why = f"equal to {weights.start}, which is no start of training" if weights.compared else (
-            "no start that its loader reads is known" if weights.found == weights.not_inspected
-            else weights.why_not_compared or "no start is known")
-        return unproven(name, Reason.WEIGHTS_NOT_COMPARED, expected, "finite, and no start to compare with", why)
+        return unproven(name, Reason.WEIGHTS_NOT_COMPARED, expected, "finite, and no start to compare with",
+                        _why_not_compared(seen))
     if weights.delivered_unchanged and weights.start_kind != "own-earliest":
         return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.delivered_unchanged[0]} equals the start",
                       "the delivered model is the untrained one")
@@ -118,6 +119,18 @@ def check_weights(seen: Observation) -> Check:
         return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.change} against {weights.start}",
                       "no trained tensor differs from the start")
     return passed(name, expected, f"{weights.changed_tensors} tensor(s) changed from {weights.start}")
+
+
+def _why_not_compared(seen: Observation) -> str:
+    """Where nothing tells a start."""
+    weights = seen.weights
+    if weights.compared:
+        return f"equal to {weights.start}, which is no start of training"
+    why = "no start that its loader reads is known" if weights.found == weights.not_inspected else (
+        weights.why_not_compared or "no start is known")
+    if seen.probe.loaded:
+        why += "; the probe was on, and its digests do not tell what these tensors are"
+    return why
 
 
 def _values_were_read(seen: Observation) -> bool:

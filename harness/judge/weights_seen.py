@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from harness.checkpoints.naming import is_named_delivered, is_named_reference
 from harness.record.run_record import RunRecord
 
 OWN_EARLIEST = "own-earliest"
@@ -43,6 +44,19 @@ class WeightsSeen:
     """Delivered models, without a step in their name, that equal the start."""
 
     @property
+    def blamed(self) -> tuple[str, ...]:
+        """Those that hold the start and should not: any where none was trained, else what is named as delivered."""
+        trained = set(self.moved)
+        return tuple(path for path in self.holds_start if path not in trained and (
+            not trained or (is_named_delivered(path) and not is_named_reference(path))))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Those that hold the start beside a trained one, under names that say neither why nor that it is wrong."""
+        return tuple(path for path in self.holds_start if path not in self.blamed and path not in self.moved
+                     and not is_named_reference(path))
+
+    @property
     def compared(self) -> bool:
         """Whether there was a start to compare with."""
         return self.change is not None
@@ -60,7 +74,9 @@ def _compared(reloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
         comparison, path = item.get("comparison"), str(item.get("of") or item.get("path"))
         if isinstance(comparison, dict) and (path not in found or comparison.get("kind") == "changed"):
             found[path] = {**comparison, "end": path}
-    return list(found.values())
+    ends = list(found.values())
+    trained = [one for one in ends if one.get("kind") == "changed"]
+    return [one for one in ends if not trained or one in trained or not is_named_reference(one["end"])]
 
 
 def see_weights(record: RunRecord) -> WeightsSeen:
@@ -78,6 +94,11 @@ def see_weights(record: RunRecord) -> WeightsSeen:
             found.get("start_kind") == OWN_EARLIEST, found.get("kind") == "changed"))
         comparison = change
     marks = {word: [str(item.get("path")) for item in reloads if item.get("marks") == word] for word in MARKS}
+    unchanged = [*(facts.get("delivered_unchanged") or ()), *(
+        str(found.get("end")) for found in compared
+        if found.get("kind") in UNCHANGED and found.get("start_kind") != OWN_EARLIEST)]
+    moved = (*(facts.get("moved") or ()), *marks["moved"])
+    is_trained = bool(moved) or change.get("kind") == "changed"
     return WeightsSeen(
         found=len(items),
         not_inspected=sum(item.get("status") == "not-inspected" for item in items),
@@ -93,8 +114,6 @@ def see_weights(record: RunRecord) -> WeightsSeen:
         changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
         why_not_compared=facts.get("why_not_compared"),
         holds_start=(*(facts.get("holds_start") or ()), *marks["held"]),
-        moved=(*(facts.get("moved") or ()), *marks["moved"]),
-        delivered_unchanged=(*(facts.get("delivered_unchanged") or ()), *(
-            str(found.get("end")) for found in compared
-            if found.get("kind") in UNCHANGED and found.get("start_kind") != OWN_EARLIEST)),
+        moved=moved,
+        delivered_unchanged=tuple(path for path in unchanged if not (is_trained and is_named_reference(path))),
     )

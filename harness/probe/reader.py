@@ -87,6 +87,10 @@ class ProbeMark:
     """Which optimizer has it, in the order of their marks."""
     end: str | None = None
     """The digest after `marks_at` steps; None where it could not be read then."""
+    last: str | None = None
+    """The digest when it was last looked at, at the end where it lived so long."""
+    alike: int = 0
+    """Parameters of its type and shape that its optimizer has; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +351,8 @@ def _mark(fields: _Fields) -> ProbeMark:
     return ProbeMark(dtype=fields.text("dtype"), shape=fields.counts("shape"), sha256=fields.text("sha256"),
                      changed=fields.flag("changed"), uniform=fields.optional("uniform", fields.flag) or False,
                      optimizer=fields.optional("optimizer", fields.count) or 0,
-                     end=fields.optional("end", fields.text))
+                     end=fields.optional("end", fields.text), last=fields.optional("last", fields.text),
+                     alike=fields.optional("alike", fields.count) or 0)
 
 
 def _exchange(fields: _Fields) -> ProbeExchange:

@@ -73,6 +73,7 @@ class Reason(str, Enum):
     EFFECT_UNPROVEN = "effect-unproven"
     WEIGHTS_UNCHANGED = "weights-unchanged"
     WEIGHTS_NOT_COMPARED = "weights-not-compared"
+    START_BESIDE_TRAINED = "start-beside-trained"
     LOSS_NOT_FINITE = "loss-not-finite"
     GRAD_NORM_NOT_FINITE = "grad-norm-not-finite"
     WEIGHTS_NOT_FINITE = "weights-not-finite"
@@ -287,8 +288,11 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "the saved weights equal the weights at the start", "check that the saved model is the trained one"),
     Reason.WEIGHTS_NOT_COMPARED: _reason(
         _U, "the saved weights are whole, and there is no start of training that they could be compared with",
-        "save before the first step (step_0) or more than once, start from local weights that the command names, or "
-        "leave the probe on"),
+        "save before the first step (step_0) or more than once, or start from local weights that the command names; "
+        "with the probe off, leave it on"),
+    Reason.START_BESIDE_TRAINED: _reason(
+        _U, "a checkpoint beside the trained one holds the weights that training began with",
+        "make sure that the trained one is used, and name the other for what it is (start, reference, untrained)"),
     Reason.LOSS_NOT_FINITE: _reason(
         _B, "a loss was NaN or infinite", "start from the first non-finite step: data at that step, lr, precision"),
     Reason.GRAD_NORM_NOT_FINITE: _reason(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checkpoints.inventory import Checkpoint, find_all
-from harness.checkpoints.marks import marks_of
+from harness.checkpoints.marks import MARKED, is_delivered, marks_of
 from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import is_adapter, parts_of, starts_of, target_of
@@ -20,6 +20,7 @@ from harness.record.run_record import RunRecord, open_record
 from harness.supervise.preflight import Plan
 
 MAX_PROMPTS = 3
+MAX_BESIDE = 4
 
 
 def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bool]) -> None:
@@ -38,6 +39,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     with open_record(out_dir) as record:
         chosen = _chosen(saved_checkpoints(record), best_checkpoint(record))
         prompts, saved = _prompts(record), saved_checkpoints(record)
+        beside = _beside(saved, chosen)
         marks = tuple(marks_of(record.fact("probe", "facts", {}) or {}))
     if not chosen:
         return
@@ -49,17 +51,22 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
         interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=plan.environment,
         allow_pickle=plan.spec.allow_pickle, is_cancelled=is_cancelled)
     own = [one for item in saved if item.status != "damaged" and (one := _of(found, out_dir, item.path)) is not None]
-    for item in chosen:
+    for item in (*chosen, *beside):
         one = _of(found, out_dir, item.path)
         if is_cancelled():
             return
+        if item in beside and (one is None or one.weights or not marks):
+            continue
         if one is None:
             journal.write("reload", facts={"path": item.path, "status": "not-attempted", "adapter": "",
                                            "error": "it is gone", "step": item.step})
             continue
         for place, part in parts_of(one).items():
             target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class)
-            facts = reload_checkpoint(replace(target, **_start(part, place, own, start, marks)), where)
+            begun = {"marks": marks} if item in beside else _start(part, place, own, start, marks)
+            facts = reload_checkpoint(replace(target, **begun), where)
+            if item in beside and (facts.get("status") != "ok" or facts.get("marks") not in MARKED):
+                continue
             if isinstance(compared := facts.get("comparison"), dict):
                 facts["comparison"] = {**compared, "start": outdir.relative(out_dir, str(compared.get("start")))}
             journal.write("reload", facts={**facts, "path": str(Path(item.path) / place), "of": item.path})
@@ -89,6 +96,13 @@ def _chosen(saved: tuple[Saved, ...], best: Saved | None) -> list[Saved]:
     """The best, and the last of those without a step: a merged model, a final one."""
     delivered = [one for one in saved if one.step is None and one.status != "damaged"][-1:]
     return list({one.path: one for one in (*([best] if best else []), *delivered)}.values())
+
+
+def _beside(saved: tuple[Saved, ...], chosen: list[Saved]) -> list[Saved]:
+    """Others without a step that may be what is delivered, of which only the probe's marks are looked for."""
+    paths = {one.path for one in chosen}
+    return [one for one in saved if one.path not in paths and one.status != "damaged"
+            and is_delivered(one.path, one.step, None)][-MAX_BESIDE:]
 
 
 def _prompts(record: RunRecord) -> tuple[str, ...]:

@@ -167,6 +167,25 @@ def test_lone_checkpoint_needs_a_start_or_marks(
     assert (report["decision"], codes(report)) == (decision, reasons), report["summary"]
 
 
+@pytest.mark.parametrize(("held", "decision", "reasons"), [
+    ("out/reference.pt", "GO", set()), ("out/before.pt", "GO", set()), ("out/untrained.safetensors", "GO", set()),
+    ("out/ref/model.safetensors", "GO", set()), ("out/target_net.pt", "GO", set()),
+    ("out/best.pt", "NO-GO", {"weights-unchanged"}), ("out/model.pt", "NO-GO", {"weights-unchanged"}),
+    ("out/step_10", "NO-GO", {"weights-unchanged"}), ("out/final.ckpt", "NO-GO", {"weights-unchanged"}),
+    ("out/other.pt", "CONDITIONAL", {"start-beside-trained"})])
+def test_start_beside_a_trained_checkpoint_is_judged_by_its_name(
+    held: str, decision: str, reasons: set[str], tmp_path: Path
+) -> None:
+    """A reference is meant to be kept, the best one is not; alone, each is the untrained model."""
+    for name, more, expected in (("both", {"moved": ["out/policy.pt"]}, (decision, reasons)),
+                                 ("alone", {}, ("NO-GO", {"weights-unchanged"}))):
+        run = replace(PLAIN, checkpoints={
+            "checkpoints": [{"path": "b", "step": 10, "status": "whole"}], "last_step": 10, "latest": "b",
+            "holds_start": [held], **more}, reload=({**LOADED, "path": "b"},))
+        report = report_of(run, tmp_path / name)
+        assert (report["decision"], codes(report)) == expected, report["summary"]
+
+
 def test_survived_exception_of_a_reached_target_is_go(tmp_path: Path) -> None:
     """A traceback in the log fails a run that fell short, not one that came to its target."""
     assert report_of(replace(PLAIN, exception="ConnectionError: reset"), tmp_path / "a")["decision"] == "GO"

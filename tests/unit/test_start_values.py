@@ -44,6 +44,7 @@ def loaded(end: Checkpoint, starts: tuple[Start, ...], tmp_path: Path, **more: A
 
 
 START = weights()
+OTHER = weights(1)
 OPTIMIZER = {"state": {0: {"exp_avg": torch.randn(8, 4)}}}
 ENDS = {
     "changed": ({"model": moved(START, "a.bias")}, "changed"),
@@ -146,6 +147,45 @@ def test_marks_are_looked_for_in_an_archive(
     marks = tuple(mark(START[name] if name in START else torch.ones(77)) for name in marked)
     answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=marks)
     assert (answer["status"], answer["marks"]) == ("ok", told) and "mark_digests" not in answer
+
+
+MOVED = {name: value + 0.5 for name, value in START.items()}
+
+
+def marks_of_start(number: int = 0, *, last: State | None = None, start: State = START) -> list[dict[str, Any]]:
+    """Of an optimizer with two parameters, and what they became, where that was seen."""
+    return [mark(start[name], optimizer=number, alike=1,
+                 last=mark(last[name])["sha256"] if last else None) for name in ("a.weight", "a.bias")]
+
+
+@pytest.mark.parametrize(("state", "last", "told"), [
+    ({"model": MOVED, "copy": START}, MOVED, "moved"), ({"model": MOVED, "copy": START}, None, ""),
+    ({"model": MOVED, "anchor": START}, None, "moved"), ({"q_net": MOVED, "tgt_net": START}, None, "moved"),
+    ({"model": MOVED, "history": [START, moved(START, "a.bias", "a.weight")]}, MOVED, "moved"),
+    ({"model": START}, MOVED, "held"), ({"model": START, "copy": START}, MOVED, "held"),
+    ({"model": START, "head": {"a.bias": START["a.bias"] + 3}}, None, "held"),
+    ({"model": moved(START, "a.bias")}, MOVED, ""), ({"model": moved(START, "a.bias")}, None, "moved"),
+    ({"model": {name: value * 2 for name, value in START.items()}}, MOVED, "moved"),
+    ({"model": {name: torch.zeros_like(value) for name, value in START.items()}}, MOVED, ""),
+])
+def test_start_beside_the_trained_is_no_fault(
+    state: State, last: State | None, told: str, tmp_path: Path
+) -> None:
+    """What parameters became is proof; a second copy alone is doubt; a part of the start and zeros are no training."""
+    torch.save(state, tmp_path / "model.pt")
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=tuple(marks_of_start(last=last)))
+    assert (answer["status"], answer["marks"]) == ("ok", told), answer
+
+
+@pytest.mark.parametrize(("state", "told"), [
+    ({"model": MOVED}, "moved"), ({"model": START}, "held"), ({"critic": MOVED, "actor": OTHER}, "held")])
+def test_copy_that_is_tuned_later_begins_with_what_was_saved(state: State, told: str, tmp_path: Path) -> None:
+    """A second optimizer's start is what the first one made; with room for both models each has to be trained."""
+    torch.save(state, tmp_path / "model.pt")
+    second = MOVED if "model" in state else OTHER
+    marks = (*marks_of_start(last=MOVED), *marks_of_start(1, start=second))
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=marks)
+    assert (answer["status"], answer["marks"]) == ("ok", told), answer
 
 
 def test_distributed_checkpoint_needs_no_unpickling_of_its_entries(tmp_path: Path) -> None:

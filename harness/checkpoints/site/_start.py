@@ -18,7 +18,7 @@ BUFFERS = re.compile(r"(running_mean|running_var|num_batches_tracked)$|(^|[./])b
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "module", "_orig_mod", "params", "net", "network",
             "app")
 """Parts at the beginning of a name that say how a model was wrapped."""
-REFERENCE = re.compile(r"(^|[._/])(ref|reference|ref_model|old|teacher|target|init|initial)([._/]|$)", re.I)
+REFERENCE = re.compile(r"(^|[._/])(ref|reference|old|teacher|target|tgt|anchor|untrained|init|initial)([._/]|$)", re.I)
 """As harness/checkpoints/marks.py has it."""
 FACTOR_TOLERANCE = {"float64": 1e-7, "float32": 1e-5, "float16": 4e-3, "bfloat16": 2e-2}
 TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}

@@ -41,6 +41,10 @@ class StartMarks:
         """Digest some of the parameters of one optimizer; whether there was room for any."""
         known = {id(mark["ref"]()) for mark in self.marks}
         chosen = choose([param for param in params if id(param) not in known])[: MAX_MARKS - len(self.marks)]
+        alike = {}
+        for param in params:
+            kind = (str(value_of(param).dtype), tuple(param.shape))
+            alike[kind] = alike.get(kind, 0) + 1
         for param in chosen:
             value = value_of(param)
             self.marks.append(
@@ -51,6 +55,8 @@ class StartMarks:
                     "dtype": DTYPES[str(value.dtype)],
                     "changed": False,
                     "end": None,
+                    "last": None,
+                    "alike": alike[str(value.dtype), tuple(param.shape)],
                     **digest_of(value),
                 }
             )
@@ -78,7 +84,8 @@ class StartMarks:
             param = mark["ref"]()
             value = None if param is None else value_of(param)
             is_whole = value is not None and [int(size) for size in value.shape] == mark["shape"]
-            seen = digest_of(value)["sha256"] if is_whole and not (steps is None and mark["changed"]) else None
+            seen = digest_of(value)["sha256"] if is_whole else None
+            mark["last"] = seen or mark["last"]
             mark["changed"] = mark["changed"] or (seen is not None and seen != mark["sha256"])
             if steps is not None:
                 mark["end"] = seen

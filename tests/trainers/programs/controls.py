@@ -602,6 +602,31 @@ class StartInOneArchive(SavesOneArchive):
         return self.start
 
 
+class _SavesBeside(_Training):
+    """The start under a name of its own, and a second later what was trained."""
+
+    beside = "reference.pt"
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.start = self.weights(0)
+
+    def save(self, step: int) -> None:
+        if self.args.save_dir is not None and step == self.last_step:
+            self.args.save_dir.mkdir(parents=True, exist_ok=True)
+            self.torch.save(self.start, self.args.save_dir / self.beside)
+            time.sleep(1.2)
+            self.torch.save(self.weights(step), self.args.save_dir / "last.pt")
+
+
+class SavesAReference(_SavesBeside):
+    healthy = True
+
+
+class BestIsTheStart(_SavesBeside):
+    beside = "best.pt"
+
+
 class SavesOnce(_Training):
     healthy = True
 
