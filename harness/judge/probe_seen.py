@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from harness.judge.chain import chained
+from harness.probe.reader import MAX_OPTIMIZERS
 from harness.record.attempts import attempts
 from harness.record.run_record import RunRecord
 
@@ -35,8 +37,15 @@ class ProbeSeen:
     """(lowest, highest) learning rate of every optimizer that stepped, over all processes."""
     clean: bool = False
     """Whether the process that stepped most ended through its exit handlers; else the counts may lag by a second."""
+    is_whole: bool = False
+    """Whether every process that stepped ended so: then no applied step of theirs is missing in the counts."""
     updated_at: float = 0.0
     """When the process that stepped most last wrote its counts."""
+    in_turn: tuple[int, ...] = ()
+    """Applied steps of all optimizers together, of each process whose optimizers followed one another: no two of them
+    trained during the same steps."""
+    total: int = 0
+    """Applied steps of all optimizers of all processes that trained outside a process group; 0 where one was in it."""
 
 
 def see_probe(record: RunRecord) -> ProbeSeen:
@@ -65,7 +74,28 @@ def see_probe(record: RunRecord) -> ProbeSeen:
         scaler_skips=most("scaler_skips"), counts=_counts(processes),
         rates=_rates(processes),
         clean=bool(first.get("clean_exit")), updated_at=float(first.get("updated_at") or 0.0),
+        is_whole=bool(processes) and all(item.get("clean_exit") for item in processes if _applied(item)),
+        in_turn=tuple(sorted({count for count in map(_in_turn, processes) if count})), total=_total(processes),
     )
+
+
+def _in_turn(process: dict[str, Any]) -> int:
+    """Steps of optimizers that followed one another, those before this attempt added once; 0 where they did not."""
+    listed = [row for row in process.get("optimizers") or [] if isinstance(row, dict) and row.get("steps")]
+    turns = sorted((row.get("first_call") or 0, row.get("last_call") or 0) for row in listed)
+    total, steps = process.get("steps_total"), sum(int(row["steps"]) for row in listed)
+    if not isinstance(total, int) or not 2 <= len(turns) < MAX_OPTIMIZERS or turns[0][0] < 1:
+        return 0
+    if any(end >= begin for (_, end), (begin, _) in pairwise(turns)):
+        return 0
+    return total + (steps - total) // len(turns)
+
+
+def _total(processes: list[dict[str, Any]]) -> int:
+    stepped = [item for item in processes if _applied(item)]
+    if any((item.get("group_size") or 1) > 1 for item in stepped):
+        return 0
+    return sum(total for total in (item.get("steps_total") for item in stepped) if isinstance(total, int))
 
 
 def _applied(process: dict[str, Any]) -> int:

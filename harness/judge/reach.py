@@ -7,6 +7,7 @@ thing confirm each other; where no two do, nothing is proven, and only a count i
 from __future__ import annotations
 
 from harness.judge.epochs import epoch_rows, epochs_completed, target_epoch
+from harness.judge.fewer import explains_fewer
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps, steps_text, was_stopped
 from harness.judge.own_stop import printed_stop, trainer_stop
@@ -46,6 +47,12 @@ def resumed_at(seen: Observation) -> int:
         return 0
     earlier = [step for step in seen.weights.steps if step < first]
     return max([*earlier, first - cadence])
+
+
+def _in_turn(seen: Observation) -> tuple[int, ...]:
+    """Completed steps by optimizers that followed one another."""
+    resumed = resumed_at(seen)
+    return tuple(resumed + count for count in seen.probe.in_turn)
 
 
 def matching_count(seen: Observation) -> int | None:
@@ -128,20 +135,37 @@ def _reached(seen: Observation) -> Check:
                         "neither --max-steps, nor the command, nor the trainer's log says how many steps")
     expected = f"{seen.target} steps ({seen.target_source})"
     counted = seen.counter.step if seen.counter else None
-    if any(step is not None and step >= seen.target for step in (counted, _saved(seen))):
+    if counted is not None and counted >= seen.target:
         return passed(name, expected, steps_text(seen))
+    saved = _saved(seen)
+    if saved is not None and saved >= seen.target:
+        return _saved_beyond(seen, seen.target, saved, expected)
     logged = seen.steps.completed if counts_steps(seen) else None
     if logged is not None and logged >= seen.target:
         return _logged_beyond(seen, seen.target, logged, expected)
     return _logged_short(seen, seen.target, expected)
 
 
+def _saved_beyond(seen: Observation, target: int, saved: int, expected: str) -> Check:
+    """A checkpoint's number passes the target: believed unless the probe saw all updates, and fewer."""
+    counts, shown = probe_counts(seen), steps_text(seen, *seen.probe.counts)
+    logged = seen.steps.completed if counts_steps(seen) else None
+    goals = {step for step in (target, saved, logged) if step is not None}
+    by_probe = seen.facts is None or seen.facts.counts_updates_by == "probe"
+    missed = not seen.probe.is_whole and (
+        logged is None or logged < target or not seen.train_loss or _logged_in_probes_time(seen) >= target)
+    if not by_probe or not counts or missed or max(counts) >= target or explains_fewer(seen, target, goals):
+        return passed("target_step", expected, steps_text(seen))
+    return _unseen("target_step", expected, shown, f"the checkpoint's number says {saved}, and the probe saw no "
+                   f"optimizer apply more than {max(counts)} steps")
+
+
 def _logged_beyond(seen: Observation, target: int, logged: int, expected: str) -> Check:
     """The series passes the target: believed unless the probe counted something that it cannot be."""
-    name, shown = "target_step", steps_text(seen, *seen.probe.counts)
+    name, shown = "target_step", steps_text(seen, *(seen.probe.in_turn or seen.probe.counts))
     by_probe = seen.facts is None or seen.facts.counts_updates_by == "probe"
     confirmed = matching_count(seen) is not None or (
-        resumed_at(seen) < target and any(count >= target for count in probe_counts(seen)))
+        resumed_at(seen) < target and any(count >= target for count in (*probe_counts(seen), *_in_turn(seen))))
     if confirmed or not by_probe:
         return passed(name, expected, shown)
     if logged > FAR_BEYOND * target + reach_of_gap(seen):

@@ -113,9 +113,10 @@ def _base(rules: FrameworkFacts, first: int, last: int, probe: ProbeSeen) -> int
         return rules.step_base
     if first > 0:
         return 1
-    if last + 1 in probe.counts:
+    counts = (*probe.counts, *probe.in_turn)
+    if last + 1 in counts:
         return 0
-    return 1 if last in probe.counts else None
+    return 1 if last in counts else None
 
 
 def see_counter(record: RunRecord) -> CounterSeen | None:

@@ -44,6 +44,10 @@ class ProbeOptimizer:
     """Range of the rates that its parameter groups had at applied steps; None where none says."""
     num_params: int
     """Parameter tensors."""
+    first_call: int = 0
+    """Number of its first step among the steps of all optimizers of the process, from 1; 0 for none, or not told."""
+    last_call: int = 0
+    """Likewise of its last step: where no two ranges overlap, the optimizers followed each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +382,8 @@ def _optimizer(fields: _Fields) -> ProbeOptimizer:
         lr_min=fields.optional("lr_min", fields.number),
         lr_max=fields.optional("lr_max", fields.number),
         num_params=fields.count("params"),
+        first_call=fields.optional("first_call", fields.count) or 0,
+        last_call=fields.optional("last_call", fields.count) or 0,
     )
 
 

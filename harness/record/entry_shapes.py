@@ -30,11 +30,12 @@ RELOAD = {
 }
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
 PROBE_PROCESS = {
-    "steps": int, "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
+    "steps": int, "steps_total": int, "clean_exit": bool,
+    "optimizers_created": int, "lr_positive_steps": int, "scaler_skips": int, "world_size": int,
     "restart": int,
     "grad": {"checked": int, "nonzero": int}, "params": {"checked": int, "nonfinite": int}, "rank": int,
     "group_size": int, "devices": [TEXT], "updated_at": NUMBER,
-    "optimizers": [{"steps": int, "lr_min": NUMBER, "lr_max": NUMBER}],
+    "optimizers": [{"steps": int, "lr_min": NUMBER, "lr_max": NUMBER, "first_call": int, "last_call": int}],
     "marks_at": int, "marks": [{"dtype": TEXT, "shape": [int], "changed": bool, "end": TEXT, "sha256": TEXT,
                                 "uniform": bool}],
     "exchange": {"observed_steps": int, "first": bool, "steps": int, "few_steps": int, "after": bool, "readable": bool,

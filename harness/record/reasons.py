@@ -248,8 +248,9 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.TARGET_NOT_REACHED: _reason(
         _B, "the run ended before its target step", "find out what ended it: data exhausted, another limit, a crash"),
     Reason.TARGET_UNPROVEN: _reason(
-        _U, "the last step lies inside one logging interval of the target and no counter tells it",
-        "log the last step, save a final checkpoint (--checkpoint-dir), or leave the probe on"),
+        _U, "nothing tells surely that the target was reached, or what tells it disagrees with the updates counted",
+        "log the last step, save a final checkpoint (--checkpoint-dir), or leave the probe on; where the probe counted "
+        "fewer updates than steps, state the accumulation in the command (--grad-accum N), or count updates"),
     Reason.EARLY_STOP_PRINTED: _reason(
         _U, "the run ended before its target, and it printed that it stopped early, which nothing else shows",
         "let the harness stop it (--early-stop-metric M with the program's own stop off), or accept it with "

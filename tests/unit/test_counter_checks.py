@@ -12,7 +12,7 @@ from harness.frameworks.base import FrameworkFacts
 from harness.judge.checks_evidence import check_minimum_evidence, check_sources_agree
 from harness.judge.checks_progress import check_updates_executed
 from harness.judge.observe import Observation
-from harness.judge.probe_seen import ProbeSeen
+from harness.judge.probe_seen import ProbeSeen, see_probe
 from harness.judge.reach import check_target_step
 from harness.judge.updates_seen import CounterSeen, StepsSeen, Updates
 from harness.judge.weights_seen import WeightsSeen
@@ -157,3 +157,79 @@ def test_summary_alone_is_no_metric_point() -> None:
     tags = (tag("train_loss", 20, Phase.SUMMARY), tag("epoch", 20))
     check = check_minimum_evidence(observation(facts=replace(FACTS, logging_hint="--logging_steps 1"), tags=tags))
     assert check.reason is Reason.NO_METRIC_POINTS and "--logging_steps 1" in check.why
+
+
+UNKNOWN = FrameworkFacts(name="unknown", reason="")
+LOGGED = StepsSeen(first=1, last=100, base=1)
+SAVED = WeightsSeen(found=1, last_step=100, steps=(100,))
+
+
+def probed(*counts: int, **changes: Any) -> ProbeSeen:
+    """All processes ended through their exit handlers."""
+    values = {"steps": max(counts), "counts": counts, "total": sum(counts), "clean": True, "is_whole": True}
+    return replace(PROBED, **{**values, **changes})
+
+
+def saved_at_100(probe: ProbeSeen, argv: str = "python train.py", **changes: Any) -> Observation:
+    """A loop of its own that logs to step 100 and saves ckpt_100."""
+    record = replace(RECORD, entries=({"event": "command", "argv": argv.split()},))
+    return observation(**{"target": 100, "facts": UNKNOWN, "steps": LOGGED, "weights": SAVED, "probe": probe,
+                          "record": record, **changes})
+
+
+@pytest.mark.parametrize("seen", [
+    saved_at_100(probed(1)),
+    saved_at_100(probed(3)),
+    saved_at_100(probed(37)),
+    saved_at_100(probed(25)),
+    saved_at_100(probed(60, total=120)),
+    saved_at_100(probed(1), steps=StepsSeen(first=100, last=100, cadence=100, largest_gap=100, base=1)),
+    saved_at_100(probed(1), weights=replace(SAVED, steps=(50, 100))),
+    saved_at_100(probed(37), "python train.py --grad-accum 2"),
+    saved_at_100(probed(37), "python train.py --fp16"),
+    saved_at_100(probed(37), "python train.py --resume last.pt"),
+    saved_at_100(probed(50, total=100, in_turn=(99,)), weights=WeightsSeen()),
+])  # fmt: skip
+def test_a_checkpoints_number_does_not_outweigh_fewer_updates(seen: Observation) -> None:
+    """A whole count of the updates that stays below the number, with nothing that explains it."""
+    assert check_target_step(seen).reason is Reason.TARGET_UNPROVEN
+
+
+@pytest.mark.parametrize("seen", [
+    saved_at_100(probed(100)),
+    saved_at_100(probed(33), "python train.py --grad-accum 3"),
+    saved_at_100(probed(12), "python train.py gradient_accumulation_steps=8"),
+    saved_at_100(probed(25), "python train.py --accum 4"),
+    saved_at_100(probed(97), "deepspeed train.py"),
+    saved_at_100(probed(30, 70)),
+    saved_at_100(probed(20, 500)),
+    saved_at_100(probed(37), "python train.py --total-timesteps 100"),
+    saved_at_100(ProbeSeen(asked=True)),
+    saved_at_100(probed(37, clean=False, is_whole=False)),
+    saved_at_100(probed(37), facts=replace(UNKNOWN, counts_updates_by="counter")),
+    saved_at_100(probed(10), steps=replace(LOGGED, first=91), weights=replace(SAVED, steps=(90, 100))),
+    saved_at_100(probed(10), steps=replace(LOGGED, first=100), weights=replace(SAVED, steps=(90, 100))),
+    saved_at_100(probed(7), "python train.py --resume last.pt", steps=replace(LOGGED, first=100, cadence=100)),
+    saved_at_100(probed(50, total=100, in_turn=(100,)), weights=WeightsSeen()),
+    saved_at_100(probed(30, 70, in_turn=(100,))),
+])  # fmt: skip
+def test_fewer_updates_than_the_checkpoints_number_may_be_right(seen: Observation) -> None:
+    """Stated accumulation, a loss scaler, optimizers that share the steps, a resume, steps of another unit."""
+    assert check_target_step(seen).status is CheckStatus.PASSED
+
+
+@pytest.mark.parametrize(("turns", "total", "counted"), [
+    (((50, 1, 50), (50, 51, 100)), 100, (100,)),
+    (((60, 1, 60), (60, 51, 110)), 100, ()),
+    (((50, 1, 99), (50, 2, 100)), 100, ()),
+    (((50, 0, 0), (50, 0, 0)), 100, ()),
+    (((100, 1, 100),), 100, ()),
+])  # fmt: skip
+def test_optimizers_are_added_only_where_they_followed_one_another(
+    turns: tuple[tuple[int, int, int], ...], total: int, counted: tuple[int, ...]
+) -> None:
+    """Overlapping ranges, and a probe that did not tell them, add nothing; steps before a restart count once."""
+    rows = [{"steps": steps, "first_call": begin, "last_call": end} for steps, begin, end in turns]
+    process = {"steps": max(row["steps"] for row in rows), "steps_total": total, "optimizers": rows}
+    entry = {"event": "probe", "facts": {"loaded": True, "processes": [process]}}
+    assert see_probe(replace(RECORD, entries=(entry,))).in_turn == counted

@@ -750,3 +750,15 @@ def test_site_files_are_old_python_and_stdlib_only(path: Path) -> None:
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+def test_optimizers_that_follow_one_another_are_told_from_those_that_take_turns(launcher: Launcher) -> None:
+    """By the numbers of their first and last step in the process."""
+    process = launcher.program("""
+        first, second, third = (torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(3))
+        train(first, 5)
+        for _ in range(3):
+            train(second, 1)
+            train(third, 1)
+    """).process
+    assert sorted((item.first_call, item.last_call) for item in process.optimizers) == [(1, 5), (6, 10), (7, 11)]

@@ -45,6 +45,8 @@ class Record:
 
     __slots__ = (
         "calls",
+        "first_call",
+        "last_call",
         "last_check",
         "lr_max",
         "lr_min",
@@ -63,6 +65,7 @@ class Record:
         self.ref = weakref.ref(optimizer)
         self.name = f"{kind.__module__}.{kind.__qualname__}"[:200]
         self.calls = self.steps = self.lr_positive_steps = self.lr_unknown_steps = 0
+        self.first_call = self.last_call = 0
         self.num_params = count_params(optimizer)
         self.odd_lr_positive = self.lr_min = self.lr_max = None
         self.pending = []
@@ -135,6 +138,8 @@ class Record:
             "lr_min": self.lr_min,
             "lr_max": self.lr_max,
             "params": self.num_params,
+            "first_call": self.first_call,
+            "last_call": self.last_call,
         }
 
 
@@ -327,6 +332,7 @@ class Probe:
             record = self._record(optimizer)
         self.calls += 1
         record.calls += 1
+        record.first_call, record.last_call = record.first_call or self.calls, self.calls
         now = time.monotonic()
         spaced = is_power_of_two(record.calls) or now - record.last_check >= GRAD_INTERVAL_S
         looks = spaced and not is_capturing()

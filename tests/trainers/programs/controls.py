@@ -51,6 +51,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | exception-exit-0 | no | an exception ends the loop half way, is printed, and the exit code is 0 |
 | nan-at-the-end | no | the very last update puts NaN into the weights, whose gradient and loss were finite |
 | stops-before-the-log | no | updates stop after 7 steps, the log goes on for seconds, and the end is os._exit(0) |
+| updates-stop | no | updates stop after 7 steps; the log and the one checkpoint, at the end, tell all steps |
 | leaves-at-once | yes | trains, and ends by os._exit(0) |
 | restart-gap | no | loses its connection after step 13; launched again it goes on from step 20, saved or not |
 | ignore-term | no | trains on without end and ignores SIGTERM |
@@ -72,6 +73,7 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | late-files | yes | the event file appears in the log directory only at the end |
 | own-tags | yes | logs obj/total, obj/rate and obj/norm instead of the usual tags |
 | two-optimizers | yes | one optimizer per half of the parameters |
+| optimizers-in-turn | yes | another optimizer goes on from step 13 |
 | scaler-skips | yes | GradScaler skips the first two steps, whose gradient norm is logged as inf |
 | zero-based | yes | logs steps from 0 to 24; checkpoints count from 1 |
 | jsonl | yes | writes metrics.jsonl instead of TensorBoard events |
@@ -880,6 +882,14 @@ class TwoOptimizers(_Training):
         return [make(first.parameters(), lr=self.lr), make(second.parameters(), lr=self.lr)]
 
 
+class OptimizersInTurn(_Training):
+    healthy = True
+
+    def before_step(self, step: int) -> None:
+        if step == 13:
+            self.optimizers = self.make_optimizers()
+
+
 class ScalerSkips(_Training):
     healthy = True
 
@@ -936,6 +946,15 @@ class StopsBeforeTheLog(LeavesAtOnce):
             super().apply()
         else:
             time.sleep(0.25)
+
+
+class UpdatesStop(SavesOnce):
+    healthy = False
+
+    def apply(self) -> None:
+        self.num_applied = getattr(self, "num_applied", 0) + 1
+        if self.num_applied <= 7:
+            super().apply()
 
 
 class ZeroBased(_Training):
