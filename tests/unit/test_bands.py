@@ -214,7 +214,7 @@ def test_baseline_is_never_made_of_broken_or_other_runs(tmp_path: Path, capsys: 
     other = made(tmp_path / "other")
     journaled(Path(other), "settings", values={"lr": "1"}, files={})
     assert baseline(capsys, good, other, "--out", str(out))[1]["refused"][0]["why"] == "lr"
-    assert baseline(capsys, good, str(tmp_path / "none"), "--out", str(out))[0] == 1
+    assert baseline(capsys, good, str(tmp_path / "none"), "--out", str(out))[0] == 2
     assert baseline(capsys, good, good, "--out", str(out))[0] == 2
     assert baseline(capsys, good, "--out", str(out), "--metric", "no@1")[0] == 2
     assert not out.exists()

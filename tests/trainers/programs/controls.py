@@ -32,6 +32,8 @@ at the end. Steps are completed steps, counted from 1. What lives on by itself e
 | saves-objects | no | trains, and saves the model object itself by torch.save |
 | start-in-archives | no | trains; every archive of torch.save holds the weights of the start |
 | start-in-one-archive | no | trains, and saves one archive at the end, with the weights of the start |
+| best-is-the-start | no | trains, saves the start as best.pt and, more than a second later, the trained last.pt |
+| saves-a-reference | yes | trains, and saves the start as reference.pt beside the trained last.pt |
 | saves-archives | yes | trains, and saves state dicts by torch.save |
 | saves-one-archive | yes | trains, and saves one archive at the end |
 | saves-once | yes | trains, and saves safetensors once, at the end |
