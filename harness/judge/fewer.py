@@ -9,9 +9,10 @@ from itertools import pairwise
 from harness.judge.observe import Observation, counts_steps
 
 _OTHER_FLAG = re.compile(
-    r"(?i)(total|max)[-_]?timesteps|^-*timesteps$|env[-_]?steps|(total|train)[-_](frames|tokens|samples|images)|episodes")
+    r"(?i)(total|max)[-_]?timesteps|^-*timesteps$|env[-_]?steps|^-*(total|train)[-_](frames|tokens|samples|images)|episodes")
 _OTHER_TAG = re.compile(r"(?i)ep_rew|episode|env_?steps|timesteps|^rollout/")
-"""Flags and series of trainers whose steps are those of an environment, or samples."""
+"""Flags and series of trainers whose steps are those of an environment, or samples. `--max_train_samples` is none: it
+cuts the dataset."""
 _SCALED = re.compile(r"(?i)deepspeed|fp16|float16|apex|loss[-_ ]?scale|grad[-_ ]?scale")
 """What scales losses by means that the probe cannot ask how many steps they withheld."""
 _RESUMED = re.compile(r"(?i)resum|restor|contin|checkpoint|ckpt|[-_]load([-_=]|$)")

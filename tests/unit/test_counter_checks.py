@@ -188,6 +188,7 @@ def saved_at_100(probe: ProbeSeen, argv: str = "python train.py", **changes: Any
     saved_at_100(probed(37), "python train.py --grad-accum 2"),
     saved_at_100(probed(37), "python train.py --fp16"),
     saved_at_100(probed(37), "python train.py --resume last.pt"),
+    saved_at_100(probed(1), "python train.py --max_train_samples 1000"),
     saved_at_100(probed(50, total=100, in_turn=(99,)), weights=WeightsSeen()),
 ])  # fmt: skip
 def test_a_checkpoints_number_does_not_outweigh_fewer_updates(seen: Observation) -> None:
@@ -204,6 +205,7 @@ def test_a_checkpoints_number_does_not_outweigh_fewer_updates(seen: Observation)
     saved_at_100(probed(30, 70)),
     saved_at_100(probed(20, 500)),
     saved_at_100(probed(37), "python train.py --total-timesteps 100"),
+    saved_at_100(probed(37), "python train.py --train-samples=100"),
     saved_at_100(ProbeSeen(asked=True)),
     saved_at_100(probed(37, clean=False, is_whole=False)),
     saved_at_100(probed(37), facts=replace(UNKNOWN, counts_updates_by="counter")),
