@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.attach.target import parse_target
+from harness.checkpoints.function import parse_function
 from harness.command.overrides.model import parse_requests
 from harness.errors import ConfigError
 from harness.judge.asked import asked_of
@@ -100,6 +101,8 @@ OPTIONS = (
     Option(flag="--no-probe", kind=bool, help="do not add the optimizer probe to the trainer's environment"),
     Option(flag="--no-observability", kind=bool, help="add no flag that changes what the trainer writes"),
     Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
+    Option(flag="--reload-with", kind=str, help="FILE.py:FUNCTION, called with the path of the reloaded checkpoint in "
+           "its child: returns {metric: number}, held against what the run logged, or the model's outputs"),
     Option(flag="--expect", kind=list, help='a reference band such as "train/loss@100<=2.4" or '
            '"median(tokens_per_s[50:])>=1200", or a TOML file of them (repeatable)'),
     Option(flag="--policy", kind=str, help="a TOML file of thresholds, required gates, and waivers with an end"),
@@ -308,6 +311,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         probe=not values.get("no_probe"),
         observability=not values.get("no_observability"),
         allow_pickle=bool(values.get("allow_pickle")),
+        reload_with=parse_function(values["reload_with"], here).word if values.get("reload_with") is not None else None,
         backoff=not values.get("no_backoff"),
         fix=not values.get("no_fix"),
         **asked_of(values.get("expect"), values.get("policy"), here),

@@ -53,6 +53,8 @@ class RunSpec:
     checkpoint_dir: Path | None = None
     allow_pickle: bool = False
     """Whether the reload of a checkpoint may unpickle anything, in its child."""
+    reload_with: str | None = None
+    """FILE.py:FUNCTION of the user, called with the path of the reloaded checkpoint in the reload's child."""
     metrics_dir: Path | None = None
     samples: Path | None = None
     """A file of rollout samples, where the adapter cannot tell one."""

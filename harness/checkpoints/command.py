@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.function import UserFunction, agrees
 from harness.checkpoints.inspect import CheckpointSeen, verify_checkpoint
 from harness.checkpoints.inventory import Checkpoint, take_inventory
 from harness.checkpoints.records import find_recorded_best, history_of
@@ -32,6 +33,7 @@ class Asked:
     reload: bool = False
     base: Path | None = None
     allow_pickle: bool = False
+    function: UserFunction | None = None
     roots: tuple[Path, ...] = ()
     """Where a run saved, if `root` is its out-dir."""
     known: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -42,7 +44,8 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     """{ok, checkpoints: [{path, step, metrics, complete, problems, ...}], latest, best, reload}, the earliest first.
 
     `complete` is null where only a loader could tell. Without `verify` only headers and structure are read. `ok` is
-    true where there is a whole latest one and, with `reload`, the best one loads and is another than `base`.
+    true where there is a whole latest one and, with `reload`, the best one loads and is another than `base`, and, with
+    `function`, what that returns is finite and agrees with the metrics that are known of it, in `reload.agreement`.
     ConfigError for a path that is not there and for a metric whose direction cannot be told.
     """
     if not asked.root.exists():
@@ -53,18 +56,13 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     usable = [(one, row) for one, row in rows if row["complete"] is not False]
     latest = usable[-1] if usable else None
     best = _best(usable, asked) or latest
-    reload = None
-    if asked.reload and best is not None:
-        where = Surroundings(interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
-                             allow_pickle=asked.allow_pickle)
-        reload = _worst([reload_checkpoint(_with_start(target, best[0], asked.base), where)
-                         for target in targets_of(best[0], asked.base)])
+    reload = _reloaded(best[0], best[1]["metrics"], asked) if asked.reload and best is not None else None
     newest_broken = bool(rows) and latest is not None and rows[-1][1]["complete"] is False
     unfinished: list[dict[str, Any]] = [{"path": str(path), "step": None, "metrics": {}, "complete": False,
                    "problems": ["its save did not end: its name says so"]} for path in inventory.unfinished]
     return {
         "ok": latest is not None and not newest_broken and (
-            not asked.reload or (reload is not None and reload["status"] == "ok" and _has_changed(reload))),
+            not asked.reload or (reload is not None and _is_proven(reload, asked))),
         "checkpoints": [row for _, row in rows] + unfinished,
         "latest": str(latest[0].path) if latest else None,
         "best": str(best[0].path) if best else None,
@@ -72,9 +70,41 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     }
 
 
+def _reloaded(one: Checkpoint, known: Mapping[str, float], asked: Asked) -> dict[str, Any]:
+    """The facts of its reload; the user's function is called with the first of several models."""
+    where = Surroundings(interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
+                         allow_pickle=asked.allow_pickle)
+    reload = _worst([
+        reload_checkpoint(_with_start(target, one, asked.base),
+                          replace(where, function=asked.function if number == 0 else None))
+        for number, target in enumerate(targets_of(one, asked.base))])
+    return reload if asked.function is None else {**reload, "agreement": _agreement(reload, known)}
+
+
 def _with_start(target: Target, one: Checkpoint, base: Path | None) -> Target:
     """With the base as what its values are compared with; an adapter stands on it instead."""
     return target if base is None or target.adapter == "peft" else replace(target, starts=starts_of(one, (), base))
+
+
+def _is_proven(reload: Mapping[str, Any], asked: Asked) -> bool:
+    """It loads, is another than the base, and the user's function finds nothing wrong with it."""
+    if reload["status"] != "ok" or not _has_changed(reload):
+        return False
+    if asked.function is None:
+        return True
+    return ((reload.get("function") or {}).get("status") == "ok" and bool(reload["forward_ok"])
+            and not any(item["agrees"] is False for item in reload["agreement"]))
+
+
+def _agreement(reload: Mapping[str, Any], known: Mapping[str, float]) -> list[dict[str, Any]]:
+    """{metric, value, logged, agrees} for each metric that the function returned; null where none is known."""
+    found = []
+    for metric, value in ((reload.get("function") or {}).get("metrics") or {}).items():
+        tag = find_metric(metric, known)
+        logged = None if tag is None else known[tag]
+        found.append({"metric": metric, "value": value, "logged": logged,
+                      "agrees": None if logged is None else agrees(value, logged)})
+    return found
 
 
 def _has_changed(reload: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from harness.checkpoints.function import FLAG, UserFunction
 from harness.checkpoints.marks import PREFIX_BYTES, Kind, kinds_of, told
 from harness.launch.child import ChildEnd, Limits, run_child
 
@@ -84,6 +85,8 @@ class Surroundings:
     workdir: Path
     environ: Mapping[str, str]
     allow_pickle: bool = False
+    function: UserFunction | None = None
+    """What the user wants done with it once it is loaded."""
     time_limit_s: float = TIME_LIMIT_S
     is_cancelled: Callable[[], bool] = lambda: False
 
@@ -91,6 +94,8 @@ class Surroundings:
 def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
     """What the child answered, with path, step and command; status ok, failed, refused or not-attempted.
 
+    With a function and the status ok, `function` is {name, status, error, metrics, nonfinite, outputs}, its status one
+    of ok, refuted, raised, unusable and not-attempted, and forward_ok says whether all that it gave was finite.
     Never raises for a checkpoint or for the interpreter.
     """
     facts = {"path": str(target.path), "step": target.step, "adapter": target.adapter,
@@ -122,6 +127,7 @@ def command_elsewhere(target: Target, where: Surroundings) -> str:
     words = ["python", "-m", "harness", "checkpoints", str(target.path), "--reload"]
     words += ["--base", str(target.base)] if target.base else []
     words += ["--allow-pickle"] if where.allow_pickle else []
+    words += [FLAG, where.function.word] if where.function else []
     return shlex.join(words)
 
 
@@ -141,7 +147,24 @@ def _ask(target: Target, where: Surroundings, memory_bytes: int) -> dict[str, An
     with tempfile.TemporaryDirectory(prefix="real-step-reload-") as place:
         ended = run_child([str(where.interpreter), str(CHILD)], _request(target, where), answers.append,
                           cwd=Path(place), environ=_environment(where), limits=limits, hold=True)
-    return answers[-1] if answers else _unanswered(ended)
+    if not answers:
+        return _unanswered(ended)
+    answer = {key: value for part in answers for key, value in part.items()}
+    return _with_function(answer, where.function, ended) if where.function else answer
+
+
+def _with_function(answer: dict[str, Any], function: UserFunction, ended: ChildEnd) -> dict[str, Any]:
+    """The answer with what became of the function, also where it was stopped or took the process with it."""
+    if answer.get("status") != "ok":
+        return answer
+    found = answer.get("function")
+    if not isinstance(found, dict):
+        was_stopped = ended.code not in ("", "died") or ended.exit_code == -signal.SIGKILL
+        problem = ended.problem or "it ended the process"
+        found = {"name": str(function), "status": "not-attempted" if was_stopped else "raised",
+                 "error": f"{problem}, in {function}", "metrics": {}, "nonfinite": [], "outputs": 0}
+    forward = {"forward_ok": not found["nonfinite"]} if found["status"] == "ok" else {}
+    return {**answer, **forward, "function": found}
 
 
 def _unanswered(ended: ChildEnd) -> dict[str, Any]:
@@ -165,6 +188,7 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
         "model_class": target.model_class,
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),
         "workdir": str(where.workdir), "allow_pickle": where.allow_pickle,
+        "function": {"file": str(where.function.path), "name": where.function.name} if where.function else None,
     }
 
 

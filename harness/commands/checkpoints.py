@@ -18,18 +18,26 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--base", type=Path, metavar="DIR", help="the model that training started from"
                         " or that an adapter stands on")
     parser.add_argument("--allow-pickle", action="store_true", help="let the reload run code from the checkpoint")
+    parser.add_argument("--reload-with", metavar="FILE.py:FUNCTION", help="--reload: call this with the checkpoint's "
+                        "path once it is loaded; it returns {metric: number} or the model's outputs")
     parser.set_defaults(function=run)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """See `harness.checkpoints.command.checkpoints_report`."""
     from harness.checkpoints.command import Asked, checkpoints_report
+    from harness.checkpoints.function import FLAG, parse_function
+    from harness.errors import ConfigError
 
+    word = arguments.reload_with
+    if word is not None and not arguments.reload:
+        raise ConfigError(f"{FLAG} {word}: nothing is loaded; give --reload too")
+    function = None if word is None else parse_function(word, Path.cwd())
     roots, known = _of_run(arguments.root)
     return checkpoints_report(Asked(
         root=arguments.root, metric=arguments.metric, mode=arguments.mode, verify=arguments.verify,
         reload=arguments.reload, base=arguments.base.absolute() if arguments.base else None,
-        allow_pickle=arguments.allow_pickle, roots=roots, known=known))
+        allow_pickle=arguments.allow_pickle, function=function, roots=roots, known=known))
 
 
 def _of_run(root: Path) -> tuple[tuple[Path, ...], dict[str, dict[str, float]]]:

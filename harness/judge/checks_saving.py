@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.function import USAGE
 from harness.checkpoints.naming import step_of
 from harness.judge.checks_progress import check_exit
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, was_stopped
-from harness.judge.saved import metric_value, saved_checkpoints
 from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus
 
-EVAL_RTOL, EVAL_ATOL = 0.01, 1e-3
-"""How far the reloaded model's evaluation loss may lie from the logged one: other kernels, a short type's rounding."""
 _SAVE_ERRORS = {"disk-full": Reason.DISK_FULL, "unwritable": Reason.SAVE_PATH_UNWRITABLE}
 
 
 def not_needed(seen: Observation) -> str:
     """Why nothing has to be saved: nobody asked for it, and nothing of this run was found."""
-    if seen.facts is None or seen.facts.checkpoint_asked or seen.record.spec.checkpoint_dir or seen.weights.found:
+    spec = seen.record.spec
+    if seen.facts is None or seen.facts.checkpoint_asked or spec.checkpoint_dir or spec.reload_with or (
+            seen.weights.found):
         return ""
     if _facts(seen).get("unfinished"):
         return ""
@@ -141,7 +140,8 @@ def _stood_still(seen: Observation, repeated: list[str]) -> bool:
     return False
 
 
-def _reloads(seen: Observation) -> list[dict[str, Any]]:
+def reloads_of(seen: Observation) -> list[dict[str, Any]]:
+    """The facts of every reload."""
     found = [entry.get("facts") for entry in seen.record.every("reload")]
     return [facts for facts in found if isinstance(facts, dict)]
 
@@ -149,7 +149,7 @@ def _reloads(seen: Observation) -> list[dict[str, Any]]:
 def check_saved_finite(seen: Observation) -> Check:
     """Values of formats that only the reload reads are finite; safetensors files are real_step.weights' to judge."""
     name, expected = "finite", "every floating tensor finite"
-    read = [item for item in _reloads(seen) if item.get("values_read")]
+    read = [item for item in reloads_of(seen) if item.get("values_read")]
     bad = [f"{item.get('path')}: {tensor}" for item in read for tensor in item.get("nonfinite") or []]
     if bad:
         return failed(name, Reason.WEIGHTS_NOT_FINITE, expected, ", ".join(bad[:3]),
@@ -164,7 +164,7 @@ def check_reload(seen: Observation) -> Check:
     name, expected = "reload", "it loads in a fresh process"
     if not seen.weights.found or not _facts(seen).get("latest"):
         return not_applicable(name, "there is no whole checkpoint to load")
-    reloads = _reloads(seen)
+    reloads = reloads_of(seen)
     if not reloads:
         if was_stopped(seen) in ("cancelled", "owner-lost") or seen.record.last("attempt-ended") is None:
             return not_applicable(name, "the run was cancelled, and nothing was loaded")
@@ -186,43 +186,25 @@ def check_reload(seen: Observation) -> Check:
 
 
 def _told(item: dict[str, Any]) -> str:
-    forward = "forward pass finite" if item.get("forward_ok") else "no forward pass, its model's code is not in it"
+    function = item.get("function") or {}
+    forward = ("forward pass finite" + (f" by {function.get('name')}" if function.get("status") == "ok" else "")
+               if item.get("forward_ok") else "see eval_agrees" if function else
+               f"no forward pass, its model's code is not in it: {USAGE} would make one")
     allowed = ", unrestricted unpickling was allowed" if item.get("pickle_allowed") else ""
     return f"{item.get('path')}: {item.get('tensors')} tensor(s) by {item.get('adapter')}, {forward}{allowed}"
-
-
-def check_eval_agrees(seen: Observation) -> Check:
-    """The reloaded model's evaluation loss is the one that was logged at its step."""
-    name, expected = "eval_agrees", f"the logged evaluation loss within {EVAL_RTOL:g} relative + {EVAL_ATOL:g}"
-    for item in _reloads(seen):
-        value, step = item.get("eval_loss"), item.get("step")
-        logged = _logged_eval_loss(seen, step)
-        if logged is None or not isinstance(value, (int, float)):
-            continue
-        observed = f"{value:.6g} against {logged:.6g} at step {step}"
-        if not math.isfinite(value) or abs(value - logged) > EVAL_RTOL * abs(logged) + EVAL_ATOL:
-            return failed(name, Reason.EVAL_LOSS_DISAGREES, expected, observed,
-                          "it is not the model that was evaluated")
-        return passed(name, expected, observed)
-    return not_applicable(name, "no evaluation data at hand for the reloaded model")
-
-
-def _logged_eval_loss(seen: Observation, step: int | None) -> float | None:
-    for one in saved_checkpoints(seen.record):
-        if one.step == step and step is not None:
-            return metric_value(one.metrics, "eval_loss")
-    return None
 
 
 def evidence_of_reload(seen: Observation) -> dict[str, Any] | None:
     """evidence.reload: the worst of the reloads, with what changed in the weights; None where none was made."""
     order = ("failed", "refused", "not-attempted", "ok")
-    reloads = sorted(_reloads(seen), key=lambda item: order.index(item["status"]) if item.get("status") in order else 1)
+    reloads = sorted(reloads_of(seen), key=lambda item: (
+        order.index(item["status"]) if item.get("status") in order else 1,
+        (item.get("function") or {}).get("status", "ok") == "ok"))
     if not reloads:
         return None
     keys = ("path", "step", "adapter", "status", "error", "missing", "unexpected", "mismatched", "nonfinite",
-            "dtype_changes", "forward_ok", "eval_loss", "notes", "pickle_allowed", "tensors", "peak_memory_bytes",
-            "seconds", "command")
+            "dtype_changes", "forward_ok", "eval_loss", "function", "notes", "pickle_allowed", "tensors",
+            "peak_memory_bytes", "seconds", "command")
     worst, known = reloads[0], reloads[0].get("status") in order
     told = {key: value for key in ("forward_ok", "pickle_allowed") if isinstance(value := worst.get(key), bool)}
     return {**{key: worst.get(key) for key in keys}, "forward_ok": None, "pickle_allowed": None, **told,

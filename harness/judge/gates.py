@@ -9,6 +9,7 @@ from harness.judge.anomalies import check_anomalies
 from harness.judge.checks_command import check_capacity, check_command, check_framework, check_policy
 from harness.judge.checks_dataset import check_kept, check_readable, check_rows, no_dataset
 from harness.judge.checks_environment import check_commit, check_environment, check_gpu, check_trainer
+from harness.judge.checks_eval import check_eval_agrees
 from harness.judge.checks_evidence import (
     check_fresh,
     check_grad_norm_finite,
@@ -39,7 +40,6 @@ from harness.judge.checks_samples import (
 from harness.judge.checks_saving import (
     check_complete,
     check_delivered,
-    check_eval_agrees,
     check_reload,
     check_saved,
     check_saved_finite,

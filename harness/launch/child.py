@@ -179,7 +179,7 @@ class _Watch:
         return ("timeout", self._late()) if now > deadline else None
 
     def _late(self) -> str:
-        return f"it did not end within {self.limits.seconds:g} s"
+        return f"it did not end within {round(self.limits.seconds, 2):g} s"
 
     def _too_large(self) -> tuple[str, str] | None:
         used = 0

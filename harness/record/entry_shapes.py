@@ -27,6 +27,7 @@ RELOAD = {
     "unexpected": [TEXT], "mismatched": [TEXT], "nonfinite": [TEXT], "tensors": int, "eval_loss": NUMBER,
     "command": TEXT, "samples": [dict], "notes": [TEXT], "dtype_changes": [TEXT], "seconds": NUMBER,
     "peak_memory_bytes": int,
+    "function": {"name!": TEXT, "status!": TEXT, "error": TEXT, "metrics": dict, "nonfinite": [TEXT], "outputs": int},
 }
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
 PROBE_PROCESS = {

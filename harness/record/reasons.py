@@ -121,6 +121,9 @@ class Reason(str, Enum):
     RELOAD_NOT_ATTEMPTED = "reload-not-attempted"
     FORWARD_NOT_FINITE = "forward-not-finite"
     EVAL_LOSS_DISAGREES = "eval-loss-disagrees"
+    EVAL_NOT_LOGGED = "eval-not-logged"
+    RELOAD_REFUTED = "reload-refuted"
+    RELOAD_FUNCTION_FAILED = "reload-function-failed"
     WAIVER_EXPIRED = "waiver-expired"
     REQUIRED_GATE_MISSED = "required-gate-missed"
     EXPECT_METRIC_MISSING = "expect-metric-missing"
@@ -424,8 +427,21 @@ REASONS: dict[Reason, ReasonSpec] = {
         _B, "the reloaded model's forward pass gives NaN or infinite values",
         "look at the dtype it is loaded in, and at the weights' largest values"),
     Reason.EVAL_LOSS_DISAGREES: _reason(
-        _B, "the reloaded model's evaluation loss is not the one that was logged",
-        "check that the weights were saved after the step that they are named for"),
+        _B, "the reloaded model's evaluation is not the one that was logged",
+        "check that the weights were saved after the step that they are named for, and that a function of "
+        "--reload-with evaluates on the data and in the way of the run"),
+    Reason.EVAL_NOT_LOGGED: _reason(
+        _U, "the function of --reload-with names a metric of which the run logged no value for this very model",
+        "log it at the steps that are saved, under the name that the function gives it (`python -m harness metrics "
+        "OUT_DIR` lists the names), or return the model's outputs for a forward pass alone"),
+    Reason.RELOAD_REFUTED: _reason(
+        _B, "an assertion in the function of --reload-with says that the reloaded model is wrong",
+        "read its message in evidence.reload.function; `python -m harness checkpoints` repeats it"),
+    Reason.RELOAD_FUNCTION_FAILED: _reason(
+        _U, "the function of --reload-with raised, or returned neither metrics nor outputs; whether the model or the "
+        "function is at fault cannot be told apart",
+        "run the command in evidence.reload, and mend what it names; an assert in the function itself says that the "
+        "model is at fault"),
     Reason.WAIVER_EXPIRED: _reason(
         _B, "a waiver of the policy has passed its end", "take it out of the policy, or give it a new end and reason"),
     Reason.REQUIRED_GATE_MISSED: _reason(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.function import function_of
 from harness.checkpoints.inventory import Checkpoint, find_all
 from harness.checkpoints.marks import MARKED, is_delivered, marks_of
 from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start
@@ -50,6 +51,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     where = Surroundings(
         interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=plan.environment,
         allow_pickle=plan.spec.allow_pickle, is_cancelled=is_cancelled)
+    function = function_of(plan.spec.reload_with) if plan.spec.reload_with else None
     own = [one for item in saved if item.status != "damaged" and (one := _of(found, out_dir, item.path)) is not None]
     for item in (*chosen, *beside):
         one = _of(found, out_dir, item.path)
@@ -61,10 +63,11 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
             journal.write("reload", facts={"path": item.path, "status": "not-attempted", "adapter": "",
                                            "error": "it is gone", "step": item.step})
             continue
-        for place, part in parts_of(one).items():
+        for number, (place, part) in enumerate(parts_of(one).items()):
+            asked = function if number == 0 and item in chosen else None
             target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class)
             begun = {"marks": marks} if item in beside else _start(part, place, own, start, marks)
-            facts = reload_checkpoint(replace(target, **begun), where)
+            facts = reload_checkpoint(replace(target, **begun), replace(where, function=asked))
             if item in beside and (facts.get("status") != "ok" or facts.get("marks") not in MARKED):
                 continue
             if isinstance(compared := facts.get("comparison"), dict):

@@ -38,6 +38,9 @@ USAGE_ERROR = 4
         (("--train-cmd", "x", "--stop-on", "bad-luck"), "--stop-on bad-luck: not one of nan-inf, oom, divergence"),
         (("--train-cmd", "x", "-o", "real_step_stop_on=oom\nluck"), "--stop-on luck: not one of nan-inf"),
         (("--train-cmd", "x", "-o", "real_step_max_steps=many"), "real_step_max_steps"),
+        (("--train-cmd", "x", "--reload-with", "own.py:check"), "own.py: no such file"),
+        (("--train-cmd", "x", "-o", "real_step_reload_with=own.py"), "give FILE.py:FUNCTION"),
+        (("--run", ".", "--reload-with", "own.py:check"), "--reload-with would do nothing"),
     ],
 )
 def test_bad_options_are_usage_errors(project: Project, flags: tuple[str, ...], message: str) -> None:

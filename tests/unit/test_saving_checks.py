@@ -96,6 +96,14 @@ BROKEN = {
     "eval-loss-disagrees": Broken(
         check="eval_agrees", checkpoints=facts(whole(0), whole(10, metrics={"eval/loss": 0.5})),
         reload=(ok(eval_loss=2.5),)),
+    "eval-not-logged": Broken(
+        check="eval_agrees", decision="CONDITIONAL", reload=(ok(function={
+            "name": "own.py:check", "status": "ok", "metrics": {"accuracy": 0.9}, "nonfinite": []}),)),
+    "reload-refuted": Broken(
+        check="eval_agrees", reload=(ok(function={"name": "own.py:check", "status": "refuted", "error": "9"}),)),
+    "reload-function-failed": Broken(
+        check="eval_agrees", decision="CONDITIONAL",
+        reload=(ok(function={"name": "own.py:check", "status": "raised", "error": "ValueError: no"}),)),
 }
 
 

@@ -1,0 +1,193 @@
+"""The check eval_agrees of save_reload: the reloaded model evaluates as the run logged it for that model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from harness.checkpoints.function import FLAG, TOLERANCE, agrees
+from harness.judge.checks_saving import reloads_of
+from harness.judge.model import Check, failed, not_applicable, passed, unproven
+from harness.judge.observe import Observation, counts_steps
+from harness.judge.printed import within_precision
+from harness.judge.saved import metric_value, saved_checkpoints
+from harness.record.reasons import Reason
+from harness.record.store import TagSummary
+from harness.record.vocabulary import CheckStatus
+from harness.watch.replay import find_series
+
+NAME, EXPECTED = "eval_agrees", f"the logged evaluation {TOLERANCE}"
+NEIGHBOURS = 1
+"""Metric steps by which a run's count may differ from its checkpoints'."""
+
+
+def check_eval_agrees(seen: Observation) -> Check:
+    """What the reloaded model gives, by its own class or by the user's function, is what was logged of it."""
+    found = [one for item in reloads_of(seen) for one in _of_reload(seen, item)]
+    for status in (CheckStatus.FAILED, CheckStatus.UNPROVEN):
+        if bad := next((one for one in found if one.status is status), None):
+            return bad
+    held = [one for one in found if one.status is CheckStatus.PASSED]
+    if held:
+        return passed(NAME, EXPECTED, "; ".join(one.observed for one in held[:8]))
+    if found:
+        return found[0]
+    if seen.record.spec.reload_with and any(item.get("status") == "ok" for item in reloads_of(seen)):
+        return unproven(NAME, Reason.EVIDENCE_INCOMPLETE, EXPECTED, "no answer of its function", f"{FLAG} asked for it")
+    return not_applicable(NAME, "no evaluation data at hand for the reloaded model")
+
+
+def _of_reload(seen: Observation, item: dict[str, Any]) -> Iterator[Check]:
+    """A check for each value that one reload gave."""
+    function = item.get("function")
+    if not isinstance(function, dict):
+        value = item.get("eval_loss")
+        if isinstance(value, (int, float)) and (one := _compared(seen, item, "eval_loss", value, "")):
+            yield one
+        return
+    name, at = str(function.get("name")), f"{function.get('name')} on {item.get('path')}"
+    error, status = str(function.get("error")), function.get("status")
+    if status == "refuted":
+        yield failed(NAME, Reason.RELOAD_REFUTED, EXPECTED, at, error)
+    elif status == "not-attempted":
+        yield unproven(NAME, Reason.RELOAD_NOT_ATTEMPTED, EXPECTED, at, f"{error}; elsewhere: {item.get('command')}")
+    elif status != "ok":
+        yield unproven(NAME, Reason.RELOAD_FUNCTION_FAILED, EXPECTED, at, error)
+    else:
+        values = {**(function.get("metrics") or {}), **dict.fromkeys(function.get("nonfinite") or [], math.nan)}
+        for metric, value in values.items():
+            if isinstance(value, (int, float)):
+                yield _compared(seen, item, metric, value, name) or _not_logged(seen, item, metric, value, name)
+        if not values:
+            yield not_applicable(NAME, f"{name} names no metric: its {function.get('outputs')} outputs are finite")
+
+
+def _not_finite(item: dict[str, Any], metric: str, name: str) -> Check:
+    return failed(NAME, Reason.FORWARD_NOT_FINITE, EXPECTED, f"{metric} on {item.get('path')}: not finite",
+                  f"by {name}" if name else "by its own class")
+
+
+def _not_logged(seen: Observation, item: dict[str, Any], metric: str, value: float, name: str) -> Check:
+    if not math.isfinite(value):
+        return _not_finite(item, metric, name)
+    logged = ", ".join(sorted({tag.tag for tag in (*seen.tags, *seen.printed) if tag.fresh_points})[:8])
+    return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, f"{metric}={value:.6g} by {name}",
+                    f"the run logged no {metric}; it logged {logged or 'nothing'}")
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A logged value."""
+
+    tag: str
+    step: int | None
+    """In completed updates; None where only a checkpoint's name or record tells the value."""
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.6g} ({self.tag}{'' if self.step is None else f' at step {self.step}'})"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Logged:
+    """What one pass over the series of a metric finds."""
+
+    agreeing: _At | None = None
+    """The first value that agrees: at the checkpoint's step, or anywhere where it has none."""
+    at: _At | None = None
+    """The value at the checkpoint's step, or at the one nearest to it within NEIGHBOURS."""
+    before: _At | None = None
+    after: _At | None = None
+    last: _At | None = None
+    count: int = 0
+
+
+def _compared(seen: Observation, item: dict[str, Any], metric: str, value: float, name: str) -> Check | None:
+    """The outcome for one value; None where the run logged nothing by that name."""
+    step = item.get("step") if _steps_meet(seen) else None
+    step = step if isinstance(step, int) else None
+    logged = _pass_over(seen, metric, step, value) or _by_record(seen, item, metric, value)
+    if logged is None:
+        return None
+    if logged.agreeing is not None:
+        return passed(NAME, EXPECTED, f"{metric} {value:.6g} against {logged.agreeing}")
+    if not math.isfinite(value):
+        return _not_finite(item, metric, name)
+    return _disagreeing(seen, logged, step, metric, value, name)
+
+
+def _disagreeing(
+    seen: Observation, logged: _Logged, step: int | None, metric: str, value: float, name: str
+) -> Check:
+    """Broken where the run evaluated this very model; unproven where it did not, or where its count may be off."""
+    given, why = f"{metric} {value:.6g}", "it is not the model that was evaluated"
+    why += f", unless {name} evaluates on other data than the run or in another way" if name else ""
+    if logged.at is not None:
+        observed, after = f"{given} against {logged.at}", logged.after
+        if after is None or not min(logged.at.value, after.value) < value < max(logged.at.value, after.value):
+            return failed(NAME, Reason.EVAL_LOSS_DISAGREES, EXPECTED, observed, why)
+        return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, observed, f"it lies between that and the next, {after}:"
+                        " the run may have evaluated before the last update that it saved")
+    if step is not None:
+        near = " and ".join(str(one) for one in (logged.before, logged.after) if one is not None)
+        return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, f"{given} against none at step {step}",
+                        f"the nearest: {near}")
+    observed, completed = f"{given} against {logged.count} logged, the last {logged.last}", seen.steps.completed
+    last = logged.last.step if logged.last is not None else None
+    if completed is not None and last is not None and last + NEIGHBOURS >= completed:
+        return failed(NAME, Reason.EVAL_LOSS_DISAGREES, EXPECTED, observed, f"it agrees with none of them: {why}")
+    return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, observed,
+                    f"the run went on to step {completed}, so that this model may be a later one")
+
+
+def _steps_meet(seen: Observation) -> bool:
+    return seen.facts is not None and seen.facts.step_unit == "step" and counts_steps(seen)
+
+
+def _tags(seen: Observation, metric: str) -> list[TagSummary]:
+    """The series of a metric; what was only printed, whose values are rounded, where it stands nowhere else."""
+    for tags in (seen.tags, seen.printed):
+        fresh = {(tag.run, tag.tag): tag for tag in tags if tag.fresh_points}
+        if found := find_series(metric, fresh):
+            return [fresh[key] for key in found]
+    return []
+
+
+def _pass_over(seen: Observation, metric: str, step: int | None, value: float) -> _Logged | None:
+    """One pass over each series of the metric; None where there is none."""
+    store, logged = seen.record.store, _Logged()
+    shift = 1 if seen.facts is not None and seen.facts.step_base == 0 else 0
+    for tag in _tags(seen, metric) if store is not None else ():
+        assert store is not None
+        for point in store.iter_series(tag.tag, run=tag.run):
+            _take(logged, _At(tag.tag, point.step + shift, point.value), point.step + shift, step, value)
+    return logged if logged.count else None
+
+
+def _take(logged: _Logged, one: _At, at: int, step: int | None, value: float) -> None:
+    logged.count += 1
+    logged.last = one if logged.last is None or at >= (logged.last.step or 0) else logged.last
+    distance = 0 if step is None else abs(at - step)
+    if distance <= NEIGHBOURS and logged.agreeing is None and agrees(value, one.value):
+        logged.agreeing = one
+    if step is None:
+        return
+    if distance <= NEIGHBOURS and (logged.at is None or distance < abs((logged.at.step or 0) - step)):
+        logged.at = one
+    if at < step and (logged.before is None or at > (logged.before.step or 0)):
+        logged.before = one
+    if at > step + NEIGHBOURS and (logged.after is None or at < (logged.after.step or 0)):
+        logged.after = one
+
+
+def _by_record(seen: Observation, item: dict[str, Any], metric: str, value: float) -> _Logged | None:
+    """The value that the checkpoint's own record or name tells, in the digits that it shows."""
+    own = {str(item.get("path")), str(item.get("of"))}
+    for saved in saved_checkpoints(seen.record):
+        known = metric_value(saved.metrics, metric) if saved.path in own else None
+        if known is not None:
+            one = _At(metric, saved.step, known)
+            return _Logged(agreeing=one if agrees(value, known) or within_precision(known, value) else None, at=one)
+    return None
