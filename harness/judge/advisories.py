@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from harness.checkpoints.function import USAGE
 from harness.judge.checks_rollouts import tags_of
+from harness.judge.checks_saving import reloads_of
 from harness.judge.observe import Observation
 from harness.judge.thresholds import threshold
 from harness.record.store import Point, TagSummary
@@ -17,7 +19,8 @@ def advisories(seen: Observation) -> list[dict[str, Any]]:
     """Findings of severity low or medium, without their ids."""
     if seen.facts is None or seen.record.store is None:
         return []
-    found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen), _cut(seen)]
+    found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen), _cut(seen),
+             _unused(seen)]
     return [item for item in found if item is not None]
 
 
@@ -91,6 +94,17 @@ def _cut(seen: Observation) -> dict[str, Any] | None:
     return _finding("trajectories were cut at the context limit",
                     f"{cuts['cut']} of {cuts['kept']} that were trained on lack their later turns, as the output says",
                     "give the agent a longer context or shorter turns")
+
+
+def _unused(seen: Observation) -> dict[str, Any] | None:
+    """What was loaded as tensors alone, since the code of its model is not in it."""
+    unused = [str(item.get("path")) for item in reloads_of(seen)
+              if item.get("status") == "ok" and item.get("forward_ok") is None and not item.get("function")]
+    if not unused:
+        return None
+    return _finding("no forward pass was made with the reloaded model", f"{', '.join(unused[:3])}: its tensors were "
+                    "read, and the code of its model is not in it", f"give {USAGE}, which uses it as you would",
+                    severity="low")
 
 
 def _finding(title: str, description: str, fix: str, *, severity: str = "medium") -> dict[str, Any]:

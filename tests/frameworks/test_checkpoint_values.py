@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from harness.checkpoints.function import parse_function
 from harness.checkpoints.inventory import find_checkpoints
 from harness.checkpoints.reload import Surroundings, reload_checkpoint
 from harness.checkpoints.targets import starts_of, target_of
@@ -38,12 +39,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return save
 
 
-def loaded(place: Path, step: int) -> dict[str, Any]:
+def loaded(place: Path, step: int, function: str = "") -> dict[str, Any]:
     """The child's answer about the checkpoint of a step, with the first one as its start."""
     own = find_checkpoints(place)
     one = next(one for one in own if one.step == step)
-    where = Surroundings(interpreter=Path(sys.executable), workdir=place, environ={
-        **os.environ, "KERAS_BACKEND": "torch"})
+    where = Surroundings(
+        interpreter=Path(sys.executable), workdir=place, environ={**os.environ, "KERAS_BACKEND": "torch"},
+        function=parse_function(function, PROGRAM.parent) if function else None)
     return reload_checkpoint(replace(target_of(one), starts=starts_of(one, own, None)), where)
 
 
@@ -69,3 +71,14 @@ def test_nan_is_found(kind: str, saved: Callable[[str], Path]) -> None:
     """In formats that only their loader reads."""
     answer = loaded(saved(kind), 20)
     assert answer["values_read"] and answer["nonfinite"]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_model_is_used_by_the_users_function(kind: str, saved: Callable[[str], Path]) -> None:
+    """Formats whose model is not known get their forward pass from --reload-with; a NaN in the weights shows."""
+    function = f"use_values.py:{kind.replace('-', '_')}"
+    found = loaded(saved(kind), 5, function)
+    assert (found["status"], found["forward_ok"], found["function"]["status"]) == ("ok", True, "ok"), found
+    assert list(found["function"]["metrics"]) == ["val_loss" if kind == "keras-weights" else "eval_loss"]
+    if kind == "flax":
+        assert loaded(saved(kind), 20, function)["forward_ok"] is False

@@ -333,6 +333,10 @@ def test_missing_forward_pass_names_what_would_make_it(tmp_path: Path) -> None:
     gate = next(gate for gate in report["evidence"]["gates"] if gate["name"] == "save_reload")
     reload = next(check for check in gate["checks"] if check["name"] == "reload")
     assert "--reload-with FILE.py:FUNCTION" in reload["observed"] and report["decision"] == "GO"
+    (finding,) = [item for item in report["findings"] if "forward pass" in item["title"]]
+    assert "--reload-with FILE.py:FUNCTION" in finding["fix"] and finding["severity"] == "low"
+    used = build_report(HEALTHY.write(tmp_path / "used"))
+    assert not [item for item in used["findings"] if "forward pass" in item["title"]]
 
 
 def test_command_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
