@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
+from harness.judge.received import received
 from harness.record.reasons import Reason
 from harness.record.token_formats import MASK
 
@@ -45,6 +46,8 @@ class Effect:
     """None where nothing tells."""
     counted: float | None = None
     """The rate at every step of the run's optimizers, where it is one other than the one asked for."""
+    is_received: bool = False
+    """Only the program's own parser tells: `holds` is whether it returned what was asked for."""
 
 
 def effects(seen: Observation) -> list[Effect]:
@@ -61,10 +64,20 @@ def _effect(seen: Observation, item: dict[str, Any], told: dict[str, dict[str, A
     name = next(rates, "")
     rate = _by_optimizers(seen, _lr_effect(seen, told, key, asked, name), name)
     if found is None:
-        return rate
+        return _by_parser(seen, item, rate)
     effect = Effect(key=key, asked=asked, used=found.get("value"), source=str(found.get("source")),
                     holds=_holds(setting or key, asked, found.get("value")))
     return replace(effect, counted=rate.counted) if rate.holds in (None, effect.holds) else rate
+
+
+def _by_parser(seen: Observation, item: dict[str, Any], effect: Effect) -> Effect:
+    """The effect by what the program's parser returned, where nothing tells more."""
+    if effect.holds is not None or effect.counted is not None:
+        return effect
+    found = received(seen.record, item, same_value)
+    if found is None:
+        return effect
+    return replace(effect, used=found.value, source=found.source, holds=found.holds, is_received=True)
 
 
 def _by_optimizers(seen: Observation, effect: Effect, name: str) -> Effect:
@@ -263,23 +276,51 @@ def check_overrides(seen: Observation) -> Check:
                              f"{effect.counted:g} at every applied step",
                              "the rate inside the optimizer is another one, whatever the log says")
             return replace(check, exact_remedy=SCALED)
+    mine = _asked_by_user(seen)
+    for effect in found:
+        if effect.is_received and effect.holds is None:
+            return unproven(name, Reason.OVERRIDE_REPLACED, f"{effect.key}={effect.asked}",
+                            f"{effect.used} ({effect.source})", "it was received and replaced before it trained")
+        if _is_unseen(effect) and effect.key in mine:
+            return unproven(name, Reason.OVERRIDE_UNPROVEN, f"{effect.key}={effect.asked}", "not seen",
+                            f"nothing that the run left tells the value of {effect.key} that it used")
     seen_keys = [effect.key for effect in found if effect.holds]
-    unseen = ", ".join(effect.key for effect in found if effect.holds is None)
-    why = f"nothing tells the value of {unseen}" if unseen else ""
     if not seen_keys:
-        return not_applicable(name, why)
-    return passed(name, expected, f"seen: {', '.join(seen_keys)}", why)
+        return not_applicable(name, _told(found))
+    return passed(name, expected, f"seen: {', '.join(seen_keys)}", _told(found))
+
+
+def _told(found: list[Effect]) -> str:
+    """What the effects that hold do not show."""
+    unseen = ", ".join(effect.key for effect in found if effect.holds is None)
+    only = ", ".join(f"{effect.key} ({effect.source})" for effect in found if effect.is_received)
+    texts = (f"nothing tells the value of {unseen}" if unseen else "",
+             f"received by the program, which shows no use of it: {only}" if only else "")
+    return "; ".join(filter(None, texts))
+
+
+def _asked_by_user(seen: Observation) -> set[str]:
+    """Keys of --hp but those that only change what is written, which is told by what was written."""
+    asked = {text.partition("=")[0].strip() for text in seen.record.spec.hp}
+    kinds = {str(item.get("key")): item.get("kind") for item in seen.record.fact("command", "overrides", []) or []}
+    return {key for key in asked if kinds.get(key) != "observability"}
+
+
+def _is_unseen(effect: Effect) -> bool:
+    """Whether nothing tells the value at all; a secret's is never told, and one that a trainer resolves is."""
+    return effect.holds is None and effect.counted is None and effect.used is None and not _is_masked(effect.asked)
 
 
 def unseen_overrides(seen: Observation) -> list[dict[str, Any]]:
-    """A finding for each override of the user whose effect nothing shows, once something was launched."""
+    """A finding for each override of the user that cannot be compared and that no check calls unproven, once something
+    was launched: secrets, what a trainer resolved, what only changes what is written."""
     asked = {text.partition("=")[0].strip() for text in seen.record.spec.hp}
     if seen.record.last("attempt-started") is None:
         return []
+    mine = _asked_by_user(seen)
     return [{
         "severity": "medium", "title": f"override-effect-unseen: {effect.key}={effect.asked}",
-        "description": f"{effect.key} was handed to the program and nothing that the run left tells the value that "
-                       "it used",
-        "fix": "look at it yourself: of a program that leaves no settings where they are read (as Hydra, "
-               "Lightning, Keras, Transformers and AReno do) only the learning rate is seen",
-    } for effect in effects(seen) if effect.holds is None and effect.counted is None and effect.key in asked]
+        "description": f"{effect.key} was handed to the program and nothing that the run left can be compared with it",
+        "fix": "look at it yourself",
+    } for effect in effects(seen) if effect.holds is None and effect.counted is None and not effect.is_received
+        and effect.key in asked and not (_is_unseen(effect) and effect.key in mine)]

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.probe.parsed import SUFFIX
+
 FORMAT = 1
 MAX_FILES = 4096
 MAX_FILE_BYTES = 256 * 1024
@@ -226,6 +228,7 @@ def read_probe(directory: Path, since: float | None = None) -> ProbeFacts:
         names = []
         problems.append(f"probe directory: {error.strerror}")
     files = [name for name in names if name.endswith(".json") and not name.startswith(".")]
+    files = [name for name in files if not name.endswith(SUFFIX)]
     if len(files) > MAX_FILES:
         problems.append(f"{len(files)} files, of which {MAX_FILES} are read")
     for name in files[:MAX_FILES]:

@@ -42,6 +42,11 @@ PROBE_PROCESS = {
     "exchange": {"observed_steps": int, "first": bool, "steps": int, "few_steps": int, "after": bool, "readable": bool,
                  "whole_steps": int, "hidden_steps": int, "whole_after": bool, "wrappers": [TEXT], "others": [TEXT]},
 }
+PARSED_PROCESS = {
+    "host": TEXT, "pid": int, "ppid": int, "program": TEXT, "stepped": bool,
+    "parses": [{"name!": TEXT, "parser!": TEXT, "dest": TEXT, "given": bool, "raw": TEXT, "plain": bool, "value": dict,
+                "at_step": dict}],
+}
 SAMPLE = {
     "step": int, "agentic": bool, "prompt": TEXT, "completion": TEXT, "reward": NUMBER, "chars": int,
     "undecodable_share": NUMBER, "repetition": NUMBER,
@@ -105,6 +110,7 @@ SHAPES: Mapping[str, Any] = {
     "source-notice": {"kind!": TEXT, "message!": TEXT},
     "asserted": {"logs": [TEXT], "exit_code": int, "launched_at": NUMBER, "pid": int, "target": TEXT},
     "probe": {"facts": {"processes": [PROBE_PROCESS], "problems": [TEXT]}},
+    "parsed": {"processes": [PARSED_PROCESS], "problems": [TEXT]},
     "checkpoints": {"facts": {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
         "delivered_unchanged": [TEXT], "holds_start": [TEXT], "unfinished": [TEXT],

@@ -96,6 +96,8 @@ class Reason(str, Enum):
     RAN_ON_CPU = "ran-on-cpu"
     TOPOLOGY_UNPROVEN = "topology-unproven"
     OVERRIDE_WITHOUT_EFFECT = "override-without-effect"
+    OVERRIDE_REPLACED = "override-replaced"
+    OVERRIDE_UNPROVEN = "override-unproven"
     SAMPLE_MISSING = "sample-missing"
     SAMPLE_EMPTY = "sample-empty"
     SAMPLE_UNDECODABLE = "sample-undecodable"
@@ -361,6 +363,14 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.OVERRIDE_WITHOUT_EFFECT: _reason(
         _B, "the trainer used another value than an override asked for",
         "look where the trainer reads that setting: a config file, a later flag, a schedule, or --hp-flag KEY=--flag"),
+    Reason.OVERRIDE_REPLACED: _reason(
+        _U, "the program received an override and had put another value in its place when it trained",
+        "look what it does with its arguments after parsing: a config file that wins over the flag, or a value that is "
+        "computed from it on purpose; then ask for the value that you want there, or give --accept-conditional"),
+    Reason.OVERRIDE_UNPROVEN: _reason(
+        _U, "nothing that the run left tells whether the program received a setting that --hp asked for",
+        "leave the probe on, which sees what argparse, absl and click return; of another parser, let the program print "
+        "its settings at the start or save them where its trainer does"),
     Reason.SAMPLE_MISSING: _reason(
         _U, "no sample of the last update was recorded",
         "let the trainer write samples, or name a file with --samples"),

@@ -24,6 +24,7 @@ from harness.frameworks.registry import effective_values
 from harness.frameworks.trackers import TRACKER_NAMES
 from harness.launch.base import Watched
 from harness.metrics.collector import Latest, MetricCollector, SourceFact
+from harness.probe.parsed import read_parsed
 from harness.probe.reader import read_probe
 from harness.record import outdir
 from harness.record.journal import Journal
@@ -252,6 +253,7 @@ class Collection:
         self._end_log(**told)
         probe = read_probe(out_dir / outdir.PROBE_DIR, since=self._launched_at - CLOCK_ROUNDING_S).to_json()
         self.journal.write("probe", facts=probe)
+        self.journal.write("parsed", **read_parsed(out_dir / outdir.PROBE_DIR, self._launched_at - CLOCK_ROUNDING_S))
         if self.plan.spec.early_stop_metric is not None:
             self.journal.write("early-stopping", **self.early_stop.facts_json())
         self._inspect_checkpoints(probe)

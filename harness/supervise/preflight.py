@@ -25,6 +25,7 @@ from harness.frameworks.registry import read_reports, smokes_of
 from harness.judge.policy import expired
 from harness.judge.policy import told as told_waiver
 from harness.probe import ENV_DIR, site_dir
+from harness.probe.parsed import ENV_ASKED, asked
 from harness.record import outdir
 from harness.record.files import write_text
 from harness.record.journal import Journal
@@ -113,7 +114,7 @@ def preflight(
     if understood.capacity is not None:
         say(f"Capacity: {understood.capacity.line()}")
     changes = dict(command.env_assignments)
-    changes |= _child_changes(spec, {**environ, **changes})
+    changes |= _child_changes(spec, {**environ, **changes}, overrides)
     child = {**environ, **changes}
     told = partial(_journal_command, journal, spec, redactor, command=command, facts=facts, overrides=overrides,
                    changes=changes, sizes=understood.capacity)
@@ -173,13 +174,16 @@ def _smokes(understood: Understanding, spec: RunSpec, environment: Mapping[str, 
     return tuple(found)
 
 
-def _child_changes(spec: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
+def _child_changes(
+    spec: RunSpec, environ: Mapping[str, str], overrides: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
     """The environment changes that the harness makes, each of which is announced."""
     changes = {"PYTHONUNBUFFERED": "1"}
     if spec.probe:
         earlier = environ.get("PYTHONPATH")
         changes["PYTHONPATH"] = os.pathsep.join([str(site_dir()), *([earlier] if earlier else [])])
         changes[ENV_DIR] = str(spec.out_dir / outdir.PROBE_DIR)
+        changes |= {ENV_ASKED: names} if (names := asked(overrides)) else {}
     return changes
 
 

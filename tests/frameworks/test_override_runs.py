@@ -70,6 +70,42 @@ GRPOTrainer(model=model.model_name_or_path, args=config, train_dataset=data, rew
 TORCH = (PROGRAMS / "torch_argparse.py").read_text(encoding="utf-8")
 IGNORES_LR = TORCH.replace("    torch.manual_seed(0)\n", "    torch.manual_seed(0)\n    options.lr = 0.01\n")
 
+HIDDEN = TORCH.replace("    options = ", '''\
+    parser.add_argument("--hidden", type=int, default=16)
+    parser.add_argument("--config")
+    options = ''').replace("torch.nn.Linear(8, 1)", '''\
+torch.nn.Sequential(torch.nn.Linear(8, options.hidden), torch.nn.Linear(options.hidden, 1))''')
+CONFIG_WINS = HIDDEN.replace("    torch.manual_seed(0)\n", '''\
+    with open(options.config) as config:
+        for name, value in (line.split(": ") for line in config):
+            setattr(options, name, int(value))
+    torch.manual_seed(0)
+''')
+CLICK = """\
+import click
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+
+@click.command()
+@click.option("--hidden", type=int, default=16)
+@click.option("--max-steps", type=int, default=20)
+def main(hidden, max_steps):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, hidden), torch.nn.Linear(hidden, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with SummaryWriter("runs") as writer:
+        for step in range(1, max_steps + 1):
+            loss = model(torch.randn(16, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            writer.add_scalar("train/loss", loss.item(), step)
+
+
+main()
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overridden:
@@ -137,6 +173,18 @@ OVERRIDDEN = {
     "torch": Overridden(
         command=script("torch_argparse.py"), overrides=(("learning_rate", 0.08),), placed=("--lr",),
     ),
+    "torch-hidden": Overridden(
+        command=f"{PYTHON} train.py", overrides=(("hidden", 128),), placed=("injected as --hidden 128",),
+        files={"train.py": HIDDEN},
+    ),
+    "torchrun-hidden": Overridden(
+        command=f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py --hidden 8",
+        overrides=(("hidden", 128),), placed=("was --hidden 8",), files={"train.py": HIDDEN},
+    ),
+    "click": Overridden(
+        command=f"{PYTHON} train.py", overrides=(("hidden", 128),), placed=("--hidden 128",),
+        files={"train.py": CLICK},
+    ),
     "jax": Overridden(
         command=script("jax_absl.py"), overrides=(("lr", 0.02),), placed=("--learning_rate",),
     ),
@@ -194,6 +242,35 @@ def test_ignored_override_is_no_go(judge_run: Judge, tmp_path: Path) -> None:
     assert (run.decision, run.check("overrides")["status"]) == ("NO-GO", "failed"), run.output
     assert run.reasons == {"override-without-effect"}
     assert semantic(run)[0]["effective_value"] == pytest.approx(0.01)
+
+
+def test_received_and_unused_override_is_said_to_be_received(judge_run: Judge, tmp_path: Path) -> None:
+    """What a program does with a value that it parsed is not seen, and the check says so."""
+    ignores = HIDDEN.replace("options.hidden", "16")
+    run = judge_run(f"{PYTHON} train.py", "--hp", "hidden=128", workdir=made(tmp_path, {"train.py": ignores}))
+    assert run.decision == "GO", run.output
+    assert "shows no use of it: hidden (argparse in train.py" in run.check("overrides")["why"]
+
+
+def test_config_file_that_wins_over_the_flag_is_conditional(judge_run: Judge, tmp_path: Path) -> None:
+    """The flag was parsed, then the program put the file's value in its place: whether on purpose is not seen."""
+    workdir = made(tmp_path, {"train.py": CONFIG_WINS, "own.yaml": "hidden: 64\n"})
+    run = judge_run(f"{PYTHON} train.py --hidden 8 --config own.yaml", "--hp", "hidden=128", "--hp-flag",
+                    "hidden=--hidden", workdir=workdir)
+    assert (run.decision, run.reasons) == ("CONDITIONAL", {"override-replaced"}), run.output
+    assert semantic(run)[0]["effective_value"] == 64
+
+
+def test_program_that_reads_its_words_itself_leaves_an_override_unproven(judge_run: Judge, tmp_path: Path) -> None:
+    """No parser returned it and nothing printed it."""
+    by_hand = HIDDEN.replace("    options = parser.parse_args()", '''\
+    import sys
+    hidden = int(sys.argv[sys.argv.index("--hidden") + 1])
+    options = parser.parse_args([])
+    options.hidden = hidden + 0''').replace('"--hidden", type=int, default=16', '"--width"')
+    run = judge_run(f"{PYTHON} train.py --hidden 8", "--hp", "hidden=128", "--hp-flag", "hidden=--hidden",
+                    workdir=made(tmp_path, {"train.py": by_hand}))
+    assert (run.decision, run.reasons) == ("CONDITIONAL", {"override-unproven"}), run.output
 
 
 def test_own_limit_below_the_cap_of_the_harness_is_named(judge_run: Judge) -> None:

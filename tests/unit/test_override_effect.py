@@ -56,12 +56,15 @@ def effect(
 
 
 def observation(
-    key: str, asked: str, told: dict[str, Any] | None, place: str, rates: Rates, counted: Counted = ()
+    key: str, asked: str, told: dict[str, Any] | None, place: str = "", rates: Rates = None, counted: Counted = (),
+    *, parsed: list[dict[str, Any]] | None = None, kind: str = "semantic",
 ) -> Observation:
     """What `effects` looks at."""
     facts = {
         "effective-values": {"values": {name: {"value": value, "source": "f"} for name, value in (told or {}).items()}},
-        "command": {"overrides": [{"key": key, "value": asked, "place": place or f"--{key}"}]},
+        "command": {"overrides": [{"key": key, "value": asked, "place": place or f"--{key}", "kind": kind}]},
+        "parsed": {"processes": [{"pid": 1, "host": "h", "program": "train.py", "parses": parsed or []}]},
+        "probe": {"facts": {"processes": [{"pid": 1, "host": "h", "steps": 60}]}},
     }
     tags = tuple(
         SimpleNamespace(tag=tag, min_finite=min(points), max_finite=max(points), fresh_points=len(points))
@@ -224,8 +227,50 @@ def test_logged_contradiction_stays_one_beside_the_optimizer() -> None:
     assert check_overrides(observation("lr", "0.05", {"lr": 0.01}, "", None, ((0.01, 0.01),))).status.value == "failed"
 
 
-def test_unseen_override_is_a_finding() -> None:
-    """An override of the user's whose value nothing tells is visible; one that is shown is not."""
-    finding = unseen_overrides(observation("width", "8", None, "", None))[0]
-    assert (finding["severity"], finding["title"]) == ("medium", "override-effect-unseen: width=8")
-    assert not unseen_overrides(observation("width", "8", {"width": 8}, "", None))
+def parsed(value: Any, *, name: str = "--width", at_step: Any = None) -> list[dict[str, Any]]:
+    """What the program's parser returned for a word that it stores itself."""
+    return [{"name": name, "parser": "argparse", "given": True, "plain": True, "raw": None, "value": {"value": value},
+             "at_step": None if at_step is None else {"value": at_step}}]
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "reason"),
+    [
+        (parsed(8), "passed", None),
+        (parsed(8, at_step=8), "passed", None),
+        (parsed(8, at_step=4), "unproven", "override-replaced"),
+        (parsed(4), "failed", "override-without-effect"),
+        (parsed(8, name="--depth"), "unproven", "override-unproven"),
+        ([], "unproven", "override-unproven"),
+    ],
+)
+def test_override_beside_what_the_program_parsed(
+    found: list[dict[str, Any]], status: str, reason: str | None
+) -> None:
+    """Received is enough, and the check says that it shows no use; nothing at all is unproven."""
+    check = check_overrides(observation("width", "8", None, parsed=found))
+    assert (check.status.value, check.reason and check.reason.value) == (status, reason)
+    assert ("shows no use of it: width (argparse in train.py" in check.why) is (status == "passed")
+
+
+def test_what_the_trainer_says_counts_more_than_what_was_parsed() -> None:
+    """In both directions; a rate inside the optimizer, too, whatever became of the argument."""
+    told = check_overrides(observation("width", "8", {"width": 8}, parsed=parsed(8, at_step=4)))
+    other = check_overrides(observation("width", "8", {"width": 4}, parsed=parsed(8)))
+    rate = parsed(0.1, name="--lr", at_step=0.4)
+    used = check_overrides(observation("lr", "0.1", None, counted=((0.1, 0.1),), parsed=rate))
+    assert (told.status.value, other.status.value, used.status.value) == ("passed", "failed", "passed")
+    scaled = check_overrides(observation("lr", "0.1", None, counted=((0.4, 0.4),), parsed=rate))
+    assert (scaled.status.value, scaled.reason and scaled.reason.value) == ("unproven", "override-without-effect")
+
+
+def test_override_that_cannot_be_compared_is_a_finding() -> None:
+    """A secret, what a trainer resolves by itself, what only changes what is written: no ground against GO."""
+    for seen in (observation("width", "auto", {"width": 8}), observation("hub_token", MASK, None),
+                 observation("logging_steps", "1", None, kind="observability")):
+        assert check_overrides(seen).status.value == "not_applicable"
+        (finding,) = unseen_overrides(seen)
+        assert finding["severity"] == "medium" and finding["title"].startswith("override-effect-unseen: ")
+    for seen in (observation("width", "8", {"width": 8}), observation("width", "8", None),
+                 observation("width", "8", None, parsed=parsed(8))):
+        assert not unseen_overrides(seen)

@@ -347,6 +347,8 @@ class Probe:
         self.last_step_at = time.time()
         if self.first_step_at is None:
             self.first_step_at = self.last_step_at
+            if hasattr(sys, "_real_step_parsed"):
+                sys._real_step_parsed.at_step()
         if looks:
             record.last_check = now
             self._see_rates(record, optimizer)

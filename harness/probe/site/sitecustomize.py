@@ -2,9 +2,9 @@
 
 With REAL_STEP_PROBE_DIR set to a directory it leaves an empty file `loaded` there, and waits for the program
 to import torch's optimizers, to which `_real_step_probe.py` beside it then listens, or Keras', to which
-`_real_step_keras.py` does. Without them nothing else happens. A failure here never reaches the program; it is
-noted in the directory at most. The sitecustomize that the interpreter would have found without this one is run
-as well, with its own errors.
+`_real_step_keras.py` does; where settings were overridden, also a parser, to which `_real_step_parsed.py` does.
+Without them nothing else happens. A failure here never reaches the program; it is noted in the directory at most.
+The sitecustomize that the interpreter would have found without this one is run as well, with its own errors.
 
 Standard library only, Python 3.8 and later, no import of the harness: it runs in the trainer's interpreter.
 """
@@ -21,6 +21,7 @@ import time
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _RECORDER = "_real_step_probe"
 _KERAS_RECORDER = "_real_step_keras"
+_PARSED_RECORDER = "_real_step_parsed"
 _WATCHED = {
     "torch.optim.optimizer": _RECORDER,
     "torch.amp.grad_scaler": _RECORDER,
@@ -31,6 +32,8 @@ _WATCHED = {
     "deepspeed.runtime.engine": _RECORDER,
     "keras.src.optimizers.base_optimizer": _KERAS_RECORDER,
 }
+if os.environ.get("REAL_STEP_PROBE_ASKED"):
+    _WATCHED.update(dict.fromkeys(("argparse", "absl.flags._flagvalues", "click.core"), _PARSED_RECORDER))
 
 
 class _Finder:

@@ -1,0 +1,292 @@
+"""What a program's parser returned, seen in real child processes, read back, and held against an override."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.judge.overrides import same_value
+from harness.judge.received import Received, received
+from harness.probe import ENV_DIR, site_dir
+from harness.probe.parsed import ENV_ASKED, asked, asked_names, read_parsed
+from harness.record.run_record import RunRecord
+from harness.record.token_formats import MASK
+
+PARSER = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--hidden", type=int, default=16)
+parser.add_argument("--use-bias", type=bool, default=True)
+parser.add_argument("--betas", type=float, nargs=2)
+parser.add_argument("--config", default="")
+parser.add_argument("--size", type=lambda text: int(text.rstrip("k")) * 1000)
+parser.add_argument("--quiet", action="store_true")
+"""
+TRAINED = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+class Program:
+    """Runs children with the probe, which asks for these names."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.directory = root / "probe"
+        self.directory.mkdir()
+
+    def run(self, names: str, code: str, *words: str, python: str = sys.executable) -> list[dict[str, Any]]:
+        """The processes that wrote something down."""
+        script = self.root / "train.py"
+        script.write_text(textwrap.dedent(code), encoding="utf-8")
+        env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site_dir()), ENV_DIR: str(self.directory), ENV_ASKED: names}
+        done = subprocess.run([python, str(script), *words], env=env, cwd=self.root, capture_output=True, text=True,
+                              timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not (self.directory / "problems.log").exists(), (self.directory / "problems.log").read_text()
+        told = read_parsed(self.directory, since=0.0)
+        assert told["problems"] == []
+        return cast(list[dict[str, Any]], told["processes"])
+
+    def parse(self, name: str, code: str, *words: str) -> dict[str, Any]:
+        """The only thing that was parsed of this name."""
+        (process,) = self.run(name, code, *words)
+        (parse,) = process["parses"]
+        return cast(dict[str, Any], parse)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Programs below a temporary directory."""
+    return Program(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "given", "raw", "value"),
+    [
+        ("--hidden", "--hidden 128", True, "128", 128),
+        ("--hidden", "--hidden=128", True, "128", 128),
+        ("--hidden", "--hidden 1 --hidden=2", True, "2", 2),
+        ("--hidden", "", False, None, 16),
+        ("hidden", "--hidden 3", True, "3", 3),
+        ("--use_bias", "--use-bias False", True, "False", True),
+        ("--betas", "--betas 0.9 0.95", True, None, [0.9, 0.95]),
+        ("--size", "--size 2k", True, "2k", 2000),
+        ("--quiet", "--quiet", True, None, True),
+    ],
+)
+def test_value_that_argparse_returned(
+    program: Program, name: str, words: str, given: bool, raw: str | None, value: object
+) -> None:
+    """With whether the setting was among the words, and the word itself."""
+    parse = program.parse(name, PARSER + "parser.parse_args()", *words.split())
+    assert (parse["given"], parse["raw"], parse["value"]) == (given, raw, {"value": value})
+
+
+def test_only_what_is_asked_for_is_read(program: Program) -> None:
+    """Nothing of other settings reaches a file, and a parser that knows none of them leaves no file."""
+    (process,) = program.run("--hidden", PARSER + "parser.parse_args()", "--hidden", "7", "--config", "SECRET")
+    assert "SECRET" not in json.dumps(process) and [parse["name"] for parse in process["parses"]] == ["--hidden"]
+    assert program.run("--depth", "import argparse\nargparse.ArgumentParser().parse_args()") == [process]
+
+
+@pytest.mark.parametrize("value", ["https://me:pw@host/x", "https://host/x?sig=1", "x" * 201, "a\tb"])
+def test_values_that_may_hold_a_secret_stay_inside(program: Program, value: str) -> None:
+    """An address with a password, a signed one, a long text: only that it is a text."""
+    parse = program.parse("--config", PARSER + "parser.parse_args()", "--config", value)
+    assert (parse["raw"], parse["value"]) == (None, {"object": "builtins.str"})
+
+
+def test_file_that_holds_a_setting_is_seen_by_its_path(program: Program) -> None:
+    """Whatever the option is called."""
+    parse = program.parse("file:hp-overrides.yaml", PARSER + "parser.parse_args()", "--config", "/o/hp-overrides.yaml")
+    assert (parse["dest"], parse["value"]) == ("config", {"value": "/o/hp-overrides.yaml"})
+
+
+def test_value_at_the_first_step(program: Program) -> None:
+    """What the program put in its place after parsing."""
+    parse = program.parse("--hidden", PARSER + "args = parser.parse_args()\nargs.hidden = 64" + TRAINED, "--hidden=128")
+    assert (parse["value"], parse["at_step"]) == ({"value": 128}, {"value": 64})
+
+
+def test_subcommand_and_several_parses(program: Program) -> None:
+    """Sub-parsers' options are the program's; each parse is told, the inner ones once."""
+    code = PARSER + """
+outer = argparse.ArgumentParser()
+inner = outer.add_subparsers(dest="command").add_parser("fit")
+inner.add_argument("--hidden", type=int)
+parser.parse_known_args([])
+outer.parse_args()
+"""
+    (process,) = program.run("--hidden", code, "fit", "--hidden", "5")
+    assert [(parse["given"], parse["value"]["value"]) for parse in process["parses"]] == [(False, 16), (True, 5)]
+
+
+def test_forked_child_that_trains_tells_for_itself(program: Program) -> None:
+    """The parent parsed, the child steps."""
+    code = PARSER + "args = parser.parse_args()\nimport os, torch\nif os.fork():\n    os.wait()\nelse:\n"
+    processes = program.run("--hidden", code + textwrap.indent(TRAINED, "    "), "--hidden", "9")
+    assert sorted((process["stepped"], len(process["parses"])) for process in processes) == [(False, 1), (True, 1)]
+
+
+def test_errors_of_the_program_stay_its_own(program: Program) -> None:
+    """A wrong word ends the program as without the probe; odd namespaces and words leave no trace of ours."""
+    code = PARSER + """
+try:
+    parser.parse_args(["--hidden", "x"])
+except SystemExit as ended:
+    assert ended.code == 2
+class Slots:
+    __slots__ = ("hidden", "use_bias", "betas", "config", "size", "quiet")
+parser.parse_args(iter(["--hidden", "4"]), Slots())
+class Kept: pass
+parser.parse_args([], Kept)
+"""
+    (process,) = program.run("--hidden,file:a.yaml", code)
+    assert [parse["value"]["value"] for parse in process["parses"]] == [4, 16]
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13"])
+def test_other_pythons(program: Program, version: str) -> None:
+    """Those of the machine from the oldest on, as far as they are there."""
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if not found:
+        pytest.skip(f"Python {version} is not here")
+    (process,) = program.run("--hidden", PARSER + "parser.parse_args()", "--hidden", "8", python=str(found[0]))
+    assert process["parses"][0]["value"] == {"value": 8}
+
+
+def test_names_that_are_asked_for() -> None:
+    """The flag; else the setting and the file that holds it. A masked value is not asked for."""
+    assert asked_names("--hidden", "width") == ("--hidden",)
+    assert asked_names("hp-overrides.yaml:optim.lr", "lr") == ("optim.lr", "file:hp-overrides.yaml")
+    assert asked_names("++optim.lr=", "lr") == ("optim.lr",)
+    items = [{"key": "w", "value": "1", "place": "--w"}, {"key": "k", "value": MASK, "place": "--k"}]
+    assert asked([*items, {"key": "lr", "value": "1", "place": "a,b.yaml:lr"}]) == "--w,lr"
+    assert asked([]) == ""
+
+
+def parse_of(returned: object, **more: object) -> dict[str, Any]:
+    """A parse of `--x`, given as a word that argparse stores itself."""
+    told = {"name": "--x", "parser": "argparse", "dest": "x", "given": True, "raw": None, "plain": True,
+            "value": {"value": returned}, "at_step": None}
+    return {**told, **more}
+
+
+def judged(
+    asked_for: str, *parses: dict[str, Any], steps: int = 3, place: str = "--x", ranks: int = 1, pid: int = 1,
+    program: str = "train.py",
+) -> Received | None:
+    """Of an override, with this parsed by process 1 and process `pid`, a child of 1, training."""
+    facts = {
+        ("parsed", "processes"): [{"host": "h", "pid": 1, "ppid": 0, "program": program, "parses": list(parses)}],
+        ("probe", "facts"): {"processes": [
+            {"host": "h", "pid": pid, "ppid": 1, "steps": steps, "group_size": ranks, "world_size": None}]},
+    }
+    record = SimpleNamespace(fact=lambda event, key, default=None: facts.get((event, key), default))
+    return received(cast(RunRecord, record), {"key": "x", "value": asked_for, "place": place}, same_value)
+
+
+def holds(found: Received | None) -> object:
+    """True, False, "replaced" or None for nothing told."""
+    return None if found is None else "replaced" if found.holds is None else found.holds
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "parse", "expected"),
+    [
+        ("128", parse_of(128), True),
+        ("128", parse_of(128, given=False), True),
+        ("False", parse_of(True), False),
+        ("128", parse_of(16, given=False), None),
+        ("2k", parse_of(2000, plain=False, raw="2k"), True),
+        ("2k", parse_of(2000, plain=False, raw="3k"), None),
+        ("bf16", parse_of(None, plain=False, value={"object": "jax.dtype"}), True),
+        ("bf16", parse_of(None, given=False, value={"object": "jax.dtype"}), None),
+        ("128", parse_of(128, at_step={"value": 128}), True),
+        ("128", parse_of(128, at_step={"value": 64}), "replaced"),
+        ("128", parse_of(128, at_step={"value": None}), "replaced"),
+        ("128", parse_of(128, at_step={"object": "torch.Tensor"}), True),
+        ("out", parse_of("out", at_step={"value": "out/run-3"}), True),
+        ("out", parse_of("out", at_step={"value": "elsewhere"}), "replaced"),
+        ("128", parse_of(16, given=False, at_step={"value": 128}), True),
+        ("128", parse_of(16, given=False, at_step={"value": 64}), None),
+    ],
+)
+def test_override_beside_what_was_parsed(asked_for: str, parse: dict[str, Any], expected: object) -> None:
+    """A default and a conversion of the program's contradict nothing; a word that is stored as another value does."""
+    assert holds(judged(asked_for, parse)) == expected
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(8, True), (2, "replaced"), (1, "replaced")])
+def test_share_of_a_rank_is_the_value(ranks: int, expected: object) -> None:
+    """A batch of 512 is 64 on each of eight ranks."""
+    assert holds(judged("512", parse_of(512, at_step={"value": 64}), ranks=ranks)) == expected
+
+
+def test_last_word_among_several_parses() -> None:
+    """A parser of defaults beside the one that got the words; one that replaced the value is heard."""
+    assert holds(judged("128", parse_of(16, given=False), parse_of(128))) is True
+    assert holds(judged("True", parse_of(False), parse_of(True))) is True
+    assert holds(judged("128", parse_of(128), parse_of(128, at_step={"value": 3}))) == "replaced"
+
+
+def test_processes_that_count() -> None:
+    """Those that trained; else their parents, of which only what fits; of strangers and launchers nothing."""
+    assert holds(judged("128", parse_of(128), pid=2)) is True
+    assert holds(judged("False", parse_of(True), pid=2)) is None
+    assert holds(judged("128", parse_of(128), pid=2, program="torch.distributed.run")) is None
+    assert holds(judged("128", parse_of(128), steps=0)) is True
+    assert holds(judged("128")) is None
+
+
+def test_config_file_is_received_by_its_path() -> None:
+    """The program was given the file; what it read there is not seen."""
+    parse = parse_of("/o/hp-overrides.yaml", name="file:hp-overrides.yaml")
+    found = judged("0.1", parse, place="hp-overrides.yaml:optim.x")
+    assert found is not None and found.holds and "as the file that holds it" in found.source
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(
+    inner, max_size=3) | st.dictionaries(st.sampled_from(["value", "object", "name", "x"]), inner, max_size=3))
+GOOD: dict[str, Any] = {"format": 1, "pid": 1, "ppid": 0, "host": "h", "program": "t", "updated_at": 9.0,
+                        "stepped": True, "parses": [parse_of(1)]}
+
+
+@given(field=st.sampled_from([*GOOD, *(f"parses.{name}" for name in GOOD["parses"][0])]), odd=JSON)
+def test_odd_files_are_problems(tmp_path_factory: pytest.TempPathFactory, field: str, odd: Any) -> None:
+    """A file counts whole or not at all."""
+    directory = tmp_path_factory.mktemp("odd")
+    document = json.loads(json.dumps(GOOD))
+    _, inner, name = field.rpartition(".")
+    (document["parses"][0] if inner else document)[name] = odd
+    (directory / "h-1.parsed.json").write_text(json.dumps(document), encoding="utf-8")
+    told = read_parsed(directory, since=5.0)
+    assert len(told["processes"]) + len(told["problems"]) <= 1
+    json.dumps(told, allow_nan=False)
+
+
+def test_files_of_an_earlier_run_do_not_count(tmp_path: Path) -> None:
+    """Nor do pipes, cut files, files that are too long."""
+    (tmp_path / "h-1.parsed.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    (tmp_path / "h-2.parsed.json").write_text(json.dumps(GOOD)[:-9], encoding="utf-8")
+    (tmp_path / "h-3.parsed.json").write_text(" " * 300_000, encoding="utf-8")
+    (tmp_path / "h-4.parsed.json").symlink_to("/dev/zero")
+    assert read_parsed(tmp_path, since=10.0)["processes"] == []
+    found = read_parsed(tmp_path, since=8.0)
+    assert (len(found["processes"]), len(found["problems"])) == (1, 3)
+    assert read_parsed(tmp_path / "none", since=0.0) == {"processes": [], "problems": []}
