@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import psutil
 
 from harness.checkpoints.function import FLAG, UserFunction
 from harness.checkpoints.marks import PREFIX_BYTES, Kind, kinds_of, told
+from harness.frameworks.classes import Sources
 from harness.launch.child import ChildEnd, Limits, run_child
 
 CHILD = Path(__file__).resolve().parent / "site" / "_reload.py"
@@ -32,6 +33,10 @@ LEAST_MEMORY_BYTES = 512 << 20
 """What has to be free beside one and a half times the checkpoint, or it is not attempted."""
 MEMORY_FACTOR = 2.5
 """How much of its size a checkpoint may take while it is loaded."""
+MODEL_TIME_LIMIT_S = 120.0
+CODELESS = ("torch", "safetensors", "deepspeed", "torch-distributed")
+"""Adapters of formats that hold tensors and nothing of a model's code."""
+DIFFERENCES = ("missing", "unexpected", "mismatched")
 LEFT_OUT = ("REAL_STEP_PROBE_DIR", "CUDA_VISIBLE_DEVICES")
 QUIET = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
@@ -70,6 +75,8 @@ class Target:
     module: Path | None = None
     model_class: str | None = None
     """FILE:CLASS of the program, whose code runs there."""
+    program: Sources | None = None
+    """The program's files, in which a class for plain tensors is looked for."""
     prompts: tuple[str, ...] = ()
     starts: tuple[Start, ...] = ()
     """What its values are compared with there, the best first."""
@@ -109,7 +116,10 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
         return {**facts, "status": "not-attempted",
                 "error": f"it takes {need >> 20} MiB of memory to load, and {available >> 20} MiB are free"}
     started = time.monotonic()
-    answer = _ask(target, where, limit)
+    answer = _ask(_request(target, where), target, where, limit)
+    is_plain = target.program is not None and target.adapter in CODELESS
+    if is_plain and answer.get("status") == "ok" and where.function is None:
+        answer = _with_model(answer, target, where, limit)
     return {**facts, **_without_digests(answer, target), "seconds": round(time.monotonic() - started, 3)}
 
 
@@ -137,7 +147,26 @@ def _size(base: Path | None) -> int:
     return sum(path.stat().st_size for path in base.glob("*") if path.suffix in (".safetensors", ".bin"))
 
 
-def _ask(target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
+def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
+    """The answer with what a second child found, which runs the program's classes: what becomes of that child is no
+    fault of the checkpoint, and only differences that it names are one."""
+    request = _request(target, where) | {"starts": [], "kinds": [], "program": _program(target.program)}
+    limited = replace(where, time_limit_s=min(where.time_limit_s, MODEL_TIME_LIMIT_S))
+    found = _ask(request, target, limited, memory_bytes)
+    notes = [*answer.get("notes", ()), *found.get("notes", ())]
+    is_told = found.get("status") == "ok" or any(found.get(name) for name in (*DIFFERENCES, "error_kind"))
+    if not is_told:
+        return {**answer, "notes": [*notes, f"no forward pass was made: {found.get('error')}"[:500]]}
+    kept = ("status", "error", "error_kind", "forward_ok", "dtype_changes", *DIFFERENCES)
+    return {**answer, **{name: found[name] for name in kept if name in found}, "notes": notes}
+
+
+def _program(sources: Sources | None) -> dict[str, Any] | None:
+    return None if sources is None else {
+        "files": [str(path) for path in sources.files], "options": dict(sources.options), "whole": sources.whole}
+
+
+def _ask(request: Mapping[str, Any], target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
     # Read once to be loaded and, where it is compared, once more.
     read_bytes = 2 * target.bytes + sum(start.bytes for start in target.starts)
     limits = Limits(seconds=where.time_limit_s + read_bytes / READ_BYTES_PER_S, rss_bytes=memory_bytes,
@@ -145,7 +174,7 @@ def _ask(target: Target, where: Surroundings, memory_bytes: int) -> dict[str, An
     answers: list[dict[str, Any]] = []
     # A directory of its own: what a checkpoint writes beside itself lands nowhere.
     with tempfile.TemporaryDirectory(prefix="real-step-reload-") as place:
-        ended = run_child([str(where.interpreter), str(CHILD)], _request(target, where), answers.append,
+        ended = run_child([str(where.interpreter), str(CHILD)], request, answers.append,
                           cwd=Path(place), environ=_environment(where), limits=limits, hold=True)
     if not answers:
         return _unanswered(ended)

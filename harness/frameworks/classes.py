@@ -1,4 +1,7 @@
-"""The one class of a program that a checkpoint can be loaded into, found in its source; nothing is imported here.
+"""The class of a program that a checkpoint can be loaded into, found in its source; nothing is imported here.
+
+Of Lightning's there has to be one. For plain PyTorch a child looks for the one whose keys the checkpoint has, and is
+told the program's files.
 
 A file that is a program's own start may run a training when it is imported, so that a class in it counts only where
 the file does nothing at its top but define.
@@ -8,11 +11,38 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from harness.frameworks.settings import Settings
 from harness.frameworks.source import MAX_SOURCE_BYTES, Program
 
 _DEFINING = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Pass)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """A program's files, and what its command line sets; secrets may be among it, so that it is written nowhere."""
+
+    files: tuple[Path, ...]
+    """The one that is started first."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Flags that the program defines, `_` for `-`, as the command gives them, else their defaults."""
+    whole: bool = True
+    """False where files were left out."""
+
+
+def find_sources(settings: Settings) -> Sources | None:
+    """The files of a program that imports torch; None for any other."""
+    program = settings.program
+    if program.importer("torch") is None:
+        return None
+    told = {name: settings.get(name) for name in program.flags()}
+    plain = {name: one.value for name, one in told.items() if isinstance(one.value, (str, int, float, bool, list))}
+    return Sources(files=tuple(module.path for module in program.modules), options=plain,
+                   whole=not program.truncated)
 
 
 def find_class(program: Program, base: str) -> str | None:

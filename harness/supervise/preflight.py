@@ -20,8 +20,10 @@ from harness.environment import commit_facts, num_gpus, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.capacity import Capacity, Smoke
+from harness.frameworks.classes import Sources, find_sources
 from harness.frameworks.recorded import command_settings
 from harness.frameworks.registry import read_reports, smokes_of
+from harness.frameworks.settings import Settings
 from harness.judge.policy import expired
 from harness.judge.policy import told as told_waiver
 from harness.probe import ENV_DIR, site_dir
@@ -60,6 +62,8 @@ class Plan:
     """The same for epochs."""
     interpreter: Path | None = None
     """The trainer's Python, where it can be told."""
+    program: Sources | None = None
+    """The program's own files, where it is one of torch."""
     capacity: Capacity | None = None
     smokes: tuple[Smoke, ...] = ()
     """What -m smoke_capacity runs."""
@@ -157,6 +161,7 @@ def preflight(
     return Plan(spec=spec, argv=command.argv, environment=child, facts=facts, redactor=redactor,
                 cap_steps=_cap(spec.max_steps, facts.target_steps),
                 cap_epochs=_cap(spec.max_epochs, facts.target_epochs), interpreter=interpreter,
+                program=find_sources(Settings(inner_command(command), spec.workdir)),
                 capacity=understood.capacity, smokes=_smokes(understood, spec, environment))
 
 

@@ -65,7 +65,8 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
             continue
         for number, (place, part) in enumerate(parts_of(one).items()):
             asked = function if number == 0 and item in chosen else None
-            target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class)
+            target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class,
+                             program=plan.program)
             begun = {"marks": marks} if item in beside else _start(part, place, own, start, marks)
             facts = reload_checkpoint(replace(target, **begun), replace(where, function=asked))
             if item in beside and (facts.get("status") != "ok" or facts.get("marks") not in MARKED):

@@ -63,7 +63,11 @@ class Answer:
 def load(request, answer):
     """Dispatch by adapter."""
     adapter = request["adapter"]
-    if adapter in ("transformers", "peft"):
+    if request.get("program"):
+        import _model
+
+        _model.load_model(request, answer)
+    elif adapter in ("transformers", "peft"):
         import _load_transformers
 
         getattr(_load_transformers, f"load_{adapter}")(request, answer)

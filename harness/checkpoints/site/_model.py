@@ -1,0 +1,236 @@
+"""A checkpoint of plain tensors in the class that its program trained: found by its keys, loaded, passed forward.
+
+A class counts where it has exactly the checkpoint's keys and shapes. A difference is held against the checkpoint only
+where nothing of how the program makes its model was guessed, where nearly all keys agree, and where the program shows
+no sign of choosing or changing what it saves.
+"""
+
+# mypy: ignore-errors
+
+import ast
+import json
+import os
+
+from _choices import sign_of_choice
+from _constructions import classes_of, constructions_of, from_mappings
+from _forward import forward
+from _program import load_sources
+from _values import is_weight
+
+CONFIGS = ("config", "hparams", "hyper_parameters", "args", "model_args", "model_config", "kwargs", "cfg", "params")
+"""What a checkpoint calls the arguments of its model."""
+CONFIG_FILES = ("config.json", "model_config.json", "hparams.json", "args.json", "params.json")
+ANYWHERE = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+"""Parts of names that compilation and sharding put anywhere."""
+LEADING = ("module.", "model.", "net.", "network.", "state_dict.", "app.", "_forward_module.")
+"""Parts that wrappers put before all names."""
+MAX_STATES = 4
+MAX_DEPTH = 3
+MAX_CONFIG_BYTES = 1 << 20
+
+
+def load_model(request, answer):
+    """`request["program"]`: files (the start first), options of the command line, whole."""
+    import torch
+
+    program = request["program"]
+    states, mappings = contents(request, answer)
+    if not states:
+        answer.note("it holds no state of one model, so no class was looked for")
+        return
+    torch.manual_seed(0)
+    sources = load_sources(program["files"], request["workdir"])
+    options = {name: _parsed(value) for name, value in program["options"].items()}
+    with torch.device("meta"):
+        calls, resolved = constructions_of(sources, mappings, options)
+        more = [one for kind in classes_of(sources) for one in from_mappings(kind, mappings, sources)]
+        expected = [(one, keys) for one in (*calls, *more) if (keys := keys_of(one))]
+    largest = max(states, key=lambda label: sum(item.numel() for item in states[label].values()))
+    passed = {label: look(label, state, expected, answer) for label, state in states.items()}
+    if passed[largest] is None:
+        answer.fields["forward_ok"] = answer.fields["forward_ok"] and None
+        if answer.fields["status"] == "ok":
+            judge_difference(states[largest], expected, sources, resolved and program["whole"], answer)
+
+
+def contents(request, answer):
+    """({label: state of one model, name -> tensor}, mappings that may hold a model's arguments)."""
+    states, mappings = {}, []
+    for tree in trees_of(request, answer):
+        _collect(tree, "", 0, states, mappings)
+    for place in dict.fromkeys(os.path.dirname(file) for file in request["files"]):  # noqa: PTH120
+        for name in CONFIG_FILES:
+            try:
+                with open(os.path.join(place, name), "rb") as stream:  # noqa: PTH118, PTH123
+                    found = json.loads(stream.read(MAX_CONFIG_BYTES))
+            except (OSError, ValueError, RecursionError):
+                continue
+            mappings += [found] if isinstance(found, dict) else []
+    return dict(list(states.items())[:MAX_STATES]), [*mappings, *_inner(mappings)]
+
+
+def trees_of(request, answer):
+    """What the files hold, as nested containers of tensors."""
+    from _load_torch import restricted_load
+    from _values import arrays_of
+
+    if request["adapter"] == "torch":
+        for file in request["files"]:
+            yield restricted_load(file, request, answer)
+        return
+    flat = {name: value for name, value in arrays_of(request) if is_weight(name)}
+    yield flat
+    heads = {name.partition(".")[0] for name in flat}
+    if len(heads) > 1:
+        yield {head: {name.partition(".")[2]: value for name, value in flat.items() if name.startswith(f"{head}.")}
+               for head in heads}
+
+
+def _collect(value, label, depth, states, mappings):
+    import torch
+
+    if isinstance(value, torch.nn.Module):
+        value = value.state_dict()
+    if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
+        return
+    last = label.rpartition(".")[2]
+    tensors = {key: item for key, item in value.items() if isinstance(item, torch.Tensor)}
+    if len(tensors) + sum(key.endswith("_extra_state") for key in value) == len(value) and tensors:
+        if is_weight(label):
+            states[label] = tensors
+        return
+    if depth and (last.lower() in CONFIGS or not tensors) and all(
+            isinstance(item, (int, float, str, bool, type(None), list, tuple, dict)) for item in value.values()):
+        mappings.append(value)
+    if depth < MAX_DEPTH:
+        for key, item in value.items():
+            _collect(item, f"{label}.{key}" if label else key, depth + 1, states, mappings)
+
+
+def _inner(mappings):
+    """Sections of a configuration: {model: {hidden: 8}}."""
+    return [item for mapping in mappings for item in mapping.values()
+            if isinstance(item, dict) and item and all(isinstance(key, str) for key in item)]
+
+
+def _parsed(value):
+    """An option's value as the program's parser would give it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return value
+
+
+def keys_of(one):
+    """{name: (shape, type)} of a construction; shape None where only a first pass makes it. {} where it fails."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    for device in ("meta", "cpu"):
+        try:
+            with torch.device(device):
+                state = one.make().state_dict()
+            return {name: (None if is_lazy(item) else tuple(item.shape), item.dtype)
+                    for name, item in state.items() if isinstance(item, torch.Tensor)}
+        except BaseException:
+            continue
+    return {}
+
+
+def plain_states(state):
+    """The state as it is, and without the parts that wrappers put into its names."""
+    yield state
+    bare = {_without(name): item for name, item in state.items()}
+    yield bare
+    while True:
+        head = next((part for part in LEADING if all(name.startswith(part) for name in bare)), None)
+        if head is None:
+            return
+        bare = {name[len(head):]: item for name, item in bare.items()}
+        yield bare
+
+
+def _without(name):
+    for part in ANYWHERE:
+        name = name.replace(part, "")
+    return name
+
+
+def differences(state, keys):
+    """(missing, unexpected, of another shape); what a class can do without is not missed."""
+    missing = {name for name in keys.keys() - state.keys() if not name.endswith("num_batches_tracked")}
+    shapes = {name for name in keys.keys() & state.keys() if keys[name][0] not in (None, tuple(state[name].shape))}
+    return missing, state.keys() - keys.keys(), shapes
+
+
+def look(label, state, expected, answer):
+    """A forward pass of each class that a state fits; None where none does, else whether it is loaded."""
+    fits = {}
+    for one, keys in expected:
+        for bare in plain_states(state):
+            if not any(differences(bare, keys)):
+                fits.setdefault(one.kind, (one, keys, bare))
+                break
+    made = [fit for fit in fits.values() if fit[0].is_root] or list(fits.values())
+    if not made:
+        return None
+    passes = []
+    for one, keys, bare in made[:2]:
+        passes.append(load_and_pass(one, keys, bare, label, answer))
+    if len(made) > 1 and answer.fields["status"] == "ok" and not all(passes):
+        answer.fields["forward_ok"] = None
+    return True
+
+
+def load_and_pass(one, keys, state, label, answer):
+    """Load a state into a new model of its class and pass it forward; whether that was finite."""
+    names = [f"{name}: {item.dtype} -> {keys[name][1]}" for name, item in sorted(state.items())
+             if name in keys and item.dtype != keys[name][1]]
+    answer.names("dtype_changes", names)
+    try:
+        model = one.make()
+        # All keys that count are there; what a class counts for itself may be absent.
+        model.load_state_dict(state, strict=False)
+    except BaseException as error:
+        answer.note(f"not loaded into {one.kind.__name__}: {type(error).__name__}: {error}")
+        return False
+    of = f" of {label}" if label else ""
+    where = f", made as in {one.where}" if one.where else ""
+    answer.note(f"every key{of} fits {one.kind.__name__}{where}")
+    if answer.fields["status"] == "ok":
+        forward(model, one.make, answer)
+    return answer.fields["forward_ok"] is True
+
+
+def judge_difference(state, expected, sources, resolved, answer):
+    """A state that fits no class: failed where it is nearly of one that is known for sure, else a note."""
+    near = []
+    for one, keys in expected:
+        for bare in plain_states(state):
+            found = differences(bare, keys)
+            if is_near(found, bare, keys):
+                near.append((sum(map(len, found)), one, found))
+    if not near:
+        answer.note("no class of the program fits its keys")
+        return
+    _, one, (missing, unexpected, shapes) = min(near, key=lambda item: item[0])
+    said = "; ".join(f"{kind} {', '.join(sorted(names)[:3])}" for kind, names in (
+        ("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)) if names)
+    told = f"its keys are nearly those of {one.kind.__name__}: {said}"
+    sign = sign_of_choice(sources, missing | unexpected | shapes)
+    if not (missing or shapes) or not (one.sure and one.is_root and resolved) or sign:
+        answer.note(f"{told}; {sign or 'how the program makes it was not told for sure'}")
+        return
+    for field, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", shapes)):
+        answer.names(field, names)
+    answer.fail(f"{sorted(missing)[0]} is not in the checkpoint: it would be newly initialised" if missing
+                else f"another shape than its class has: {sorted(shapes)[0]}")
+
+
+def is_near(found, state, keys):
+    """Whether at most one key in ten differs, or one of few, and two or more agree."""
+    differing = len(found[0] | found[1] | found[2])
+    agreeing = len(keys.keys() & state.keys()) - len(found[2])
+    return agreeing >= 2 and differing <= max(1, len(keys) // 10)

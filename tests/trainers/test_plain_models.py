@@ -1,0 +1,41 @@
+"""A plain script's state_dict, loaded after a real run into the class that the script trained."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.client import ensure_run, forget_session
+from harness.spec import RunSpec
+
+PROGRAM = Path(__file__).parent / "programs" / "plain_model.py"
+
+
+def report_of(place: Path, mode: str) -> dict[str, Any]:
+    """train-model.json."""
+    command = shlex.join([sys.executable, str(PROGRAM), "--mode", mode, "--width", "6"])
+    spec = RunSpec(train_cmd=command, out_dir=place / "out", workdir=place, run_id=mode, session=secrets.token_hex(8))
+    out_dir = ensure_run(spec, lambda line: None)
+    forget_session(spec.session)
+    report: dict[str, Any] = json.loads((out_dir / "train-model.json").read_text())
+    return report
+
+
+@pytest.mark.parametrize(("mode", "decision", "reasons", "missing"), [
+    ("plain", "GO", [], []), ("off-by-one", "NO-GO", ["reload-failed"], ["last.bias"])])
+def test_state_is_loaded_into_the_class_that_was_trained(
+    mode: str, decision: str, reasons: list[str], missing: list[str], tmp_path: Path
+) -> None:
+    """GO with a finite forward pass; a save that left out the last key is refused by its name."""
+    report = report_of(tmp_path, mode)
+    reload = report["evidence"]["reload"]
+    assert (report["decision"], [item["code"] for item in report["evidence"]["reasons"]]) == (decision, reasons), report
+    assert (reload["adapter"], reload["missing"], reload["forward_ok"]) == ("torch", missing, None if missing else True)
+    assert missing or any("every key fits Regressor" in note for note in reload["notes"])
+    assert len(list((tmp_path / "events").iterdir())) == 1, "the script ran again"

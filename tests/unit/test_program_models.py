@@ -1,0 +1,348 @@
+"""Plain tensors loaded into the class that the program trained, which is found by its keys, and passed forward."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness import checkpoints
+from harness.checkpoints.inventory import find_checkpoints
+from harness.checkpoints.reload import Surroundings, reload_checkpoint
+from harness.checkpoints.targets import target_of
+from harness.command.parse import parse_command
+from harness.frameworks.classes import Sources, find_sources
+from harness.frameworks.settings import Settings
+
+SITE = Path(checkpoints.__file__).parent / "site"
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, hidden=8):
+        super().__init__()
+        self.first = nn.Linear(4, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.last = nn.Linear(hidden, 2)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.norm(self.first(x))))
+"""
+STARTS = """
+model = Net()
+open("ran", "w").close()
+raise SystemExit("a training")
+"""
+
+
+def net(hidden: int = 8) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    parts = nn.ModuleDict({"first": nn.Linear(4, hidden), "norm": nn.LayerNorm(hidden), "last": nn.Linear(hidden, 2)})
+    return dict(parts.state_dict())
+
+
+def program(place: Path, text: str, **others: str) -> None:
+    for name, source in {"train": text, **others}.items():
+        path = place / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+
+
+def sources_of(place: Path, command: str) -> Sources:
+    """The files of the program that a command starts."""
+    found = find_sources(Settings(parse_command(command, place), place))
+    assert found is not None
+    return found
+
+
+def loaded(saved: Any, place: Path) -> dict[str, Any]:
+    """What children of their own answer of what torch.save made of it, beside a program in `place`."""
+    folder = place / "saved"
+    folder.mkdir(exist_ok=True)
+    torch.save(saved, folder / "model.pt")
+    target = replace(target_of(find_checkpoints(folder)[-1]), program=sources_of(place, "python train.py"))
+    where = Surroundings(interpreter=Path(sys.executable), workdir=place, environ=os.environ)
+    answer = reload_checkpoint(target, where)
+    assert not (place / "ran").exists() and answer["adapter"] == "torch"
+    return answer
+
+
+def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict[str, Any]:
+    """The same by the second child's code alone, in a fork of this process, which has torch at hand."""
+    torch.save(saved, place / "model.pt")
+    program = sources_of(place, command)
+    request = {
+        "adapter": "torch", "path": str(place / "model.pt"), "files": [str(place / "model.pt")], "workdir": str(place),
+        "allow_pickle": False, "program": {"files": [str(path) for path in program.files], "whole": program.whole,
+                                           "options": dict(program.options)}}
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_answer, args=(request, theirs))
+    child.start()
+    theirs.close()
+    answer: dict[str, Any] = ours.recv()
+    child.join()
+    assert not (place / "ran").exists()
+    return answer
+
+
+def _answer(request: dict[str, Any], pipe: Any) -> None:
+    sys.path.insert(0, str(SITE))
+    torch.set_num_threads(1)
+    pipe.send(importlib.import_module("_reload").answer_to(request))
+
+
+def test_state_is_loaded_into_its_class_and_passed_forward(tmp_path: Path) -> None:
+    """A script that trains as soon as it is imported is not run."""
+    program(tmp_path, NET + STARTS)
+    answer = loaded(net(), tmp_path)
+    assert (answer["status"], answer["forward_ok"], answer["missing"]) == ("ok", True, []), answer
+    assert any("every key fits Net" in note for note in answer["notes"])
+
+
+GPT = """
+from dataclasses import dataclass
+import torch
+from torch import nn
+
+@dataclass
+class GPTConfig:
+    vocab_size: int = 100
+    width: int = 16
+    block_size: int = 32
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.mix = nn.Linear(config.width, config.width)
+
+    def forward(self, x):
+        return x + self.mix(x)
+
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.width)
+        self.wpe = nn.Embedding(config.block_size, config.width)
+        self.blocks = nn.ModuleList([Block(config) for _ in range(2)])
+        self.head = nn.Linear(config.width, config.vocab_size, bias=False)
+        self.wte.weight = self.head.weight
+
+    def forward(self, idx, targets=None):
+        x = self.wte(idx) + self.wpe(torch.arange(idx.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x), None
+"""
+
+
+def gpt(vocab: int = 11, width: int = 6, block: int = 5) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    state = {"wte.weight": torch.randn(vocab, width), "wpe.weight": torch.randn(block, width)}
+    for index in range(2):
+        state |= {f"blocks.{index}.mix.{name}": item for name, item in nn.Linear(width, width).state_dict().items()}
+    return state | {"head.weight": state["wte.weight"]}
+
+
+def test_class_takes_its_arguments_from_the_checkpoint(tmp_path: Path) -> None:
+    """As nanoGPT saves: model_args of a dataclass; its start trains at its top level, its keys are of torch.compile."""
+    start = """
+    import torch
+    from model import GPT, GPTConfig
+    vocab_size = open("meta").read()
+    model = GPT(GPTConfig(vocab_size=int(vocab_size)))
+    raise SystemExit("a training")
+    """
+    program(tmp_path, start, model=GPT)
+    state = {f"_orig_mod.{name}": item for name, item in gpt().items()}
+    args = {"vocab_size": 11, "width": 6, "block_size": 5}
+    answer = looked_at({"model": state, "model_args": args, "iter_num": 3, "config": {"lr": 0.1}}, tmp_path)
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer
+    alone = looked_at({"model": state}, tmp_path)
+    assert (alone["status"], alone["forward_ok"]) == ("ok", None) and "no class" in alone["notes"][-1]
+
+
+MAIN = """
+import argparse
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hidden-size", type=int, default=16)
+    args = parser.parse_args()
+    {}
+    open("ran", "w").close()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("made", "flags", "hidden"), [
+    ("model = Net(12)", "", 12),
+    ("width = 3 * 4\n    model = Net(hidden=width).to('cpu')", "", 12),
+    ("model = torch.compile(Net(args.hidden_size))", "", 16),
+    ("model = Net(args.hidden_size)", " --hidden-size 6", 6),
+    ("kwargs = dict(hidden=7)\n    model = nn.DataParallel(Net(**kwargs))", "", 7),
+    ("model = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2))", "", 0),
+])
+def test_class_is_made_as_the_program_makes_it(made: str, flags: str, hidden: int, tmp_path: Path) -> None:
+    """Literals, names that stand for them, options of the command line, modules of torch itself."""
+    program(tmp_path, NET + MAIN.format(made))
+    plain = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2)).state_dict()
+    answer = looked_at({"state_dict": net(hidden) if hidden else dict(plain)}, tmp_path, f"python train.py{flags}")
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer
+
+
+LAYERS = {
+    "conv": ("self.a = nn.Conv2d(1, 4, 3); self.b = nn.Linear(4 * 26 * 26, 2)", "self.b(self.a(x).flatten(1))"),
+    "conv1d": ("self.a = nn.Conv1d(3, 4, 3)", "self.a(x).mean(-1)"),
+    "conv3d": ("self.a = nn.Conv3d(1, 2, 3)", "self.a(x)"),
+    "lstm": ("self.a = nn.LSTM(5, 4, batch_first=True); self.b = nn.Linear(4, 1)", "self.b(self.a(x)[0][:, -1])"),
+    "bag": ("self.a = nn.EmbeddingBag(7, 3); self.b = nn.Linear(3, 1)", "self.b(self.a(x))"),
+    "two": ("self.a = nn.Embedding(7, 3); self.b = nn.Embedding(4, 3)", "(self.a(x) * self.b(y)).sum(-1)"),
+    "late": ("self.b = nn.Linear(3, 1); self.a = nn.Embedding(7, 3)", "self.b(self.a(x))"),
+    "dict": ("self.a = nn.Linear(3, 1)", "{'loss': None, 'logits': self.a(x)}"),
+    "image": ("self.a = nn.Linear(12, 1)", "self.a(x.reshape(x.shape[0], 3 * 4))"),
+    "attention": ("self.a = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)", "self.a(x)"),
+    "norm": ("self.a = nn.BatchNorm1d(6); self.b = nn.Linear(6, 1)", "self.b(self.a(x))"),
+    "lazy": ("self.a = nn.LazyLinear(2)", "self.a(x)"),
+    "example": ("self.a = nn.Bilinear(3, 5, 1); self.example_input_array = (torch.ones(2, 3), torch.ones(2, 5))",
+                "self.a(x, y)"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_inputs_are_guessed_from_the_first_layer(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of layer that tells what it takes, and an example that the class names itself."""
+    layers, output = LAYERS[name]
+    monkeypatch.syspath_prepend(SITE)
+    model = made_of(tmp_path, layers, output, *("xy" if name in ("two", "example") else "x"))
+    if name == "lazy":
+        model.load_state_dict({"a.weight": torch.ones(2, 3), "a.bias": torch.ones(2)})
+    answer = importlib.import_module("_reload").Answer("torch")
+    importlib.import_module("_forward").forward(model, lambda: model, answer)
+    assert answer.fields["forward_ok"] is True, answer.fields
+
+
+def made_of(place: Path, layers: str, output: str, *arguments: str) -> nn.Module:
+    """A module of these layers."""
+    text = ("import torch\nfrom torch import nn\n"
+            f"class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {layers}\n"
+            f"    def forward(self, {', '.join(arguments)}):\n        return {output}\n")
+    (place / "net.py").write_text(text)
+    spec = importlib.util.spec_from_file_location("net_of_a_test", place / "net.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model: nn.Module = module.Net()
+    return model
+
+
+NETS = NET + "\nclass Wide(Net):\n    def __init__(self):\n        super().__init__(32)\n"
+
+
+def without(*names: str) -> dict[str, torch.Tensor]:
+    return {name: item for name, item in net().items() if name not in names}
+
+
+@pytest.mark.parametrize(("state", "made", "field", "named"), [
+    (without("last.bias"), "model = Net()", "missing", "last.bias"),
+    (net() | {"last.bias": torch.ones(3)}, "model = Net(8)", "mismatched", "last.bias"),
+    (net(16) | {"norm.bias": torch.ones(0)}, "model = Net(args.hidden_size)", "mismatched", "norm.bias"),
+])
+def test_difference_from_the_class_that_is_known_fails(
+    state: Any, made: str, field: str, named: str, tmp_path: Path
+) -> None:
+    """A key that is not there would be newly initialised; another shape does not load."""
+    program(tmp_path, NETS + MAIN.format(made))
+    answer = loaded(state, tmp_path)
+    assert (answer["status"], answer[field], answer["forward_ok"]) == ("failed", [named], None), answer
+    assert named in answer["error"]
+
+
+@pytest.mark.parametrize(("state", "made"), [
+    (without("last.bias"), "model = Net()\n    kept = {k: v for k, v in model.state_dict().items() if k}"),
+    (without("last.bias"), "model = Net()\n    model.load_state_dict({}, strict=False)"),
+    (without("last.bias"), "model = Net()\n    model.last = nn.Linear(8, 2, bias=False)"),
+    (without("last.bias"), "model = Net(compute())"),
+    (without("last.bias"), "model = Net(compute())\n    other = Net()"),
+    (without("last.bias"), "args.hidden_size = 9\n    model = Net(args.hidden_size)"),
+    (without("last.bias", "norm.bias"), "model = Net()"),
+    (net() | {"more": torch.ones(2)}, "model = Net()"),
+    (net(9), "model = Net()"),
+    ({"a": torch.ones(2)}, "model = Net()"),
+])
+def test_difference_that_may_be_meant_is_a_note(state: Any, made: str, tmp_path: Path) -> None:
+    """What the program chooses to save, changes afterwards, or makes in a way that is not told; other models."""
+    program(tmp_path, NETS + MAIN.format(made))
+    answer = looked_at(state, tmp_path)
+    assert (answer["status"], answer["forward_ok"], answer["missing"]) == ("ok", None, []), answer
+    assert "class of the program" in answer["notes"][-1] or "nearly those of Net" in answer["notes"][-1]
+
+
+GLOBAL = """
+import torch
+from torch import nn
+SIZE = 3
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ids = nn.Embedding(SIZE, 4)
+        self.rest = nn.ModuleList([nn.Linear(4, 4) for _ in range(8)])
+
+def main():
+    global SIZE
+    SIZE = len(open("words").read())
+    model = Net()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_size_that_the_program_learns_as_it_runs_is_no_difference(tmp_path: Path) -> None:
+    """A global that a class reads and the program changes: one shape in 17 differs, and nothing is wrong."""
+    program(tmp_path, GLOBAL)
+    rest = nn.ModuleDict({"ids": nn.Embedding(5, 4), "rest": nn.ModuleList([nn.Linear(4, 4) for _ in range(8)])})
+    answer = looked_at(rest.state_dict(), tmp_path)
+    assert (answer["status"], answer["mismatched"]) == ("ok", []) and "SIZE" in answer["notes"][-1], answer
+
+
+@pytest.mark.parametrize(("layers", "output", "scale", "told"), [
+    ("self.a = nn.Linear(4, 3); self.b = nn.Linear(3, 2)", "self.b(self.a(x))", 1e30, False),
+    ("self.a = nn.Linear(4, 3)", "torch.log(torch.softmax(self.a(x), -1))", 1e4, None),
+    ("self.a = nn.Linear(4, 3)", "torch.log(-torch.relu(self.a(x)) - 1)", 1.0, None),
+    ("self.a = nn.Linear(4, 3)", "torch.exp(self.a(x).abs().sum() * 1e3 + x.sum() * 0)[None]", 1.0, None),
+    ("self.a = nn.Linear(5, 3)", "self.a(x).reshape(7, 9)", 1.0, None),
+])
+def test_values_that_are_not_finite_are_held_against_weights_alone(
+    layers: str, output: str, scale: float, told: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not against a saturated model, nor a class that gives NaN before training; a refused guess proves nothing."""
+    monkeypatch.syspath_prepend(SITE)
+    torch.manual_seed(0)
+    model = made_of(tmp_path, layers, output, "x")
+    model.load_state_dict({name: item * scale for name, item in model.state_dict().items()})
+    answer = importlib.import_module("_reload").Answer("torch")
+    importlib.import_module("_forward").forward(model, lambda: made_of(tmp_path, layers, output, "x"), answer)
+    assert answer.fields["forward_ok"] is told, answer.fields
+    assert (answer.fields["status"] == "failed") == (told is False) and (told is False or answer.fields["notes"])
+
+
+def test_crash_of_the_programs_own_code_is_no_fault_of_the_checkpoint(tmp_path: Path) -> None:
+    """What its class does to the process stays in a child of its own."""
+    program(tmp_path, NET.replace("super().__init__()", "super().__init__(); import os; os.abort()"))
+    answer = loaded(net(), tmp_path)
+    assert (answer["status"], answer["tensors"], answer["forward_ok"]) == ("ok", 6, None)
+    assert "no forward pass was made" in answer["notes"][-1]
