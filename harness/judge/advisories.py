@@ -9,6 +9,7 @@ from harness.checkpoints.function import USAGE
 from harness.judge.checks_rollouts import tags_of
 from harness.judge.checks_saving import reloads_of
 from harness.judge.observe import Observation
+from harness.judge.rates import idle_steps, rests
 from harness.judge.thresholds import threshold
 from harness.record.store import Point, TagSummary
 
@@ -20,7 +21,7 @@ def advisories(seen: Observation) -> list[dict[str, Any]]:
     if seen.facts is None or seen.record.store is None:
         return []
     found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen), _cut(seen),
-             _unused(seen)]
+             _unused(seen), _rate_ended(seen)]
     return [item for item in found if item is not None]
 
 
@@ -105,6 +106,23 @@ def _unused(seen: Observation) -> dict[str, Any] | None:
     return _finding("no forward pass was made with the reloaded model", f"{', '.join(unused[:3])}: its tensors were "
                     "read, and the code of its model is not in it", f"give {USAGE}, which uses it as you would",
                     severity="low")
+
+
+def _rate_ended(seen: Observation) -> dict[str, Any] | None:
+    """The learning rate reached 0 long before the run's end: its schedule counted fewer steps than were made."""
+    fix = ("give the schedule the run's own number of steps (num_training_steps, T_max, total_iters, lr_decay_steps), "
+           "counted in updates as the optimizer makes them")
+    rest = rests(seen)
+    if rest is not None:
+        what = f"{rest.tags} is exactly 0 from step {rest.since} to {rest.last}, {rest.share:.0%} of what was logged"
+        return _finding("the learning rate was 0 for the last part of the run",
+                        f"{what}: the schedule's total of steps ended by step {rest.since}, and nothing was learnt",
+                        fix)
+    idle = idle_steps(seen) if not seen.lr else None
+    if idle is not None:
+        return _finding("the learning rate was 0 at a large part of the steps",
+                        f"{idle[0]} of {idle[1]} applied steps had a rate of 0 in every parameter group", fix)
+    return None
 
 
 def _finding(title: str, description: str, fix: str, *, severity: str = "medium") -> dict[str, Any]:
