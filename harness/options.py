@@ -103,6 +103,8 @@ OPTIONS = (
     Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
     Option(flag="--reload-with", kind=str, help="FILE.py:FUNCTION, called with the path of the reloaded checkpoint in "
            "its child: returns {metric: number}, held against what the run logged, or the model's outputs"),
+    Option(flag="--reload-timeout", kind=float, help="seconds that loading a checkpoint and --reload-with may take",
+           default="300, and the time to read it"),
     Option(flag="--expect", kind=list, help='a reference band such as "train/loss@100<=2.4" or '
            '"median(tokens_per_s[50:])>=1200", or a TOML file of them (repeatable)'),
     Option(flag="--policy", kind=str, help="a TOML file of thresholds, required gates, and waivers with an end"),
@@ -266,6 +268,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         "interval_s": _positive(values, "interval") or (DEMO_INTERVAL_S if demo else None),
         "max_interval_s": _positive(values, "max_interval"),
         "idle_timeout_s": _positive(values, "idle_timeout"),
+        "reload_timeout_s": _positive(values, "reload_timeout"),
     }
     interval, longest = optional["interval_s"] or INTERVAL_S, optional["max_interval_s"]
     if longest is not None and longest < interval:

@@ -14,7 +14,7 @@ from harness.checkpoints.function import UserFunction, agrees
 from harness.checkpoints.inspect import CheckpointSeen, verify_checkpoint
 from harness.checkpoints.inventory import Checkpoint, take_inventory
 from harness.checkpoints.records import find_recorded_best, history_of
-from harness.checkpoints.reload import Surroundings, Target, reload_checkpoint
+from harness.checkpoints.reload import TIME_LIMIT_S, Surroundings, Target, reload_checkpoint
 from harness.checkpoints.structure import read_structure
 from harness.checkpoints.targets import starts_of, targets_of
 from harness.errors import ConfigError
@@ -34,6 +34,7 @@ class Asked:
     base: Path | None = None
     allow_pickle: bool = False
     function: UserFunction | None = None
+    time_limit_s: float | None = None
     roots: tuple[Path, ...] = ()
     """Where a run saved, if `root` is its out-dir."""
     known: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -73,7 +74,7 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
 def _reloaded(one: Checkpoint, known: Mapping[str, float], asked: Asked) -> dict[str, Any]:
     """The facts of its reload; the user's function is called with the first of several models."""
     where = Surroundings(interpreter=Path(sys.executable), workdir=Path.cwd(), environ=os.environ,
-                         allow_pickle=asked.allow_pickle)
+                         allow_pickle=asked.allow_pickle, time_limit_s=asked.time_limit_s or TIME_LIMIT_S)
     reload = _worst([
         reload_checkpoint(_with_start(target, one, asked.base),
                           replace(where, function=asked.function if number == 0 else None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--allow-pickle", action="store_true", help="let the reload run code from the checkpoint")
     parser.add_argument("--reload-with", metavar="FILE.py:FUNCTION", help="--reload: call this with the checkpoint's "
                         "path once it is loaded; it returns {metric: number} or the model's outputs")
+    parser.add_argument("--reload-timeout", type=float, metavar="S", help="--reload: seconds that it may take (300)")
     parser.set_defaults(function=run)
 
 
@@ -29,15 +31,18 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from harness.checkpoints.function import FLAG, parse_function
     from harness.errors import ConfigError
 
-    word = arguments.reload_with
-    if word is not None and not arguments.reload:
-        raise ConfigError(f"{FLAG} {word}: nothing is loaded; give --reload too")
+    word, limit = arguments.reload_with, arguments.reload_timeout
+    if not arguments.reload and (word is not None or limit is not None):
+        flag = FLAG if word is not None else "--reload-timeout"
+        raise ConfigError(f"{flag}: nothing is loaded; give --reload too")
+    if limit is not None and not 0 < limit < math.inf:
+        raise ConfigError(f"--reload-timeout {limit:g}: give a number above 0")
     function = None if word is None else parse_function(word, Path.cwd())
     roots, known = _of_run(arguments.root)
     return checkpoints_report(Asked(
         root=arguments.root, metric=arguments.metric, mode=arguments.mode, verify=arguments.verify,
         reload=arguments.reload, base=arguments.base.absolute() if arguments.base else None,
-        allow_pickle=arguments.allow_pickle, function=function, roots=roots, known=known))
+        allow_pickle=arguments.allow_pickle, function=function, time_limit_s=limit, roots=roots, known=known))
 
 
 def _of_run(root: Path) -> tuple[tuple[Path, ...], dict[str, dict[str, float]]]:

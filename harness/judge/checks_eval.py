@@ -41,12 +41,14 @@ def check_eval_agrees(seen: Observation) -> Check:
 
 def _of_reload(seen: Observation, item: dict[str, Any]) -> Iterator[Check]:
     """A check for each value that one reload gave."""
-    function = item.get("function")
-    if not isinstance(function, dict):
-        value = item.get("eval_loss")
-        if isinstance(value, (int, float)) and (one := _compared(seen, item, "eval_loss", value, "")):
-            yield one
-        return
+    value, function = item.get("eval_loss"), item.get("function")
+    if isinstance(value, (int, float)) and (one := _compared(seen, item, "eval_loss", value, "")):
+        yield one
+    if isinstance(function, dict):
+        yield from _of_function(seen, item, function)
+
+
+def _of_function(seen: Observation, item: dict[str, Any], function: dict[str, Any]) -> Iterator[Check]:
     name, at = str(function.get("name")), f"{function.get('name')} on {item.get('path')}"
     error, status = str(function.get("error")), function.get("status")
     if status == "refuted":

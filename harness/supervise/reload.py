@@ -50,7 +50,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     base = Path(plan.facts.base_weights) if plan.facts.base_weights else base
     where = Surroundings(
         interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=plan.environment,
-        allow_pickle=plan.spec.allow_pickle, is_cancelled=is_cancelled)
+        allow_pickle=plan.spec.allow_pickle, time_limit_s=plan.spec.reload_timeout_s, is_cancelled=is_cancelled)
     function = function_of(plan.spec.reload_with) if plan.spec.reload_with else None
     own = [one for item in saved if item.status != "damaged" and (one := _of(found, out_dir, item.path)) is not None]
     for item in (*chosen, *beside):

@@ -359,4 +359,9 @@ def test_command_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert outcomes["other"][1]["agreement"][0]["agrees"] is False
     assert outcomes["third"][1]["function"]["error"] == "ValueError: no (line 7)"
     assert main(["checkpoints", "saved", "--reload-with", "own.py:check"]) == 2
+    assert main(["checkpoints", "saved", "--reload-timeout", "9"]) == 2
+    assert main(["checkpoints", "saved", "--reload", "--reload-timeout", "nan"]) == 2
+    capsys.readouterr()
+    assert main(["checkpoints", "saved", "--reload", "--reload-with", "own.py:check", "--reload-timeout", "0.01"]) == 1
+    assert "within 0.01 s" in json.loads(capsys.readouterr().out)["reload"]["error"]
     assert main(["checkpoints", "saved", "--reload", "--reload-with", "own.py:none"]) == 2
