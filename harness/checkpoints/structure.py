@@ -137,7 +137,21 @@ def _deepspeed(one: Checkpoint) -> list[str]:
         ranks = sorted({int(digits) for path in files if (digits := path.name[len(stem):].partition("_")[0]).isdigit()})
         if ranks and ranks != list(range(ranks[-1] + 1)):
             problems.append(f"ranks are missing among {stem}*: {ranks[:20]}")
-    return problems
+    return problems or _zero_3(one)
+
+
+def _zero_3(one: Checkpoint) -> list[str]:
+    """ZeRO stage 3, whose model states have a rank in their name: each rank's optimizer shard holds weights."""
+    stem = "zero_pp_rank_"
+    if not any(path.name.startswith(stem) for path in one.opaque):
+        return []
+    models, shards = ({path.name.replace(f"_{kind}_states", "_*"): path for path in files if path.name.startswith(stem)}
+                      for kind, files in (("model", one.opaque), ("optim", one.state)))
+    for kind, missing in (("optim", models.keys() - shards.keys()), ("model", shards.keys() - models.keys())):
+        if missing:
+            name = min(missing).replace("_*", f"_{kind}_states")
+            return [f"{len(missing)} {kind} shard(s), which hold its weights (ZeRO stage 3), are missing: {name}"]
+    return [problem for path in shards.values() for problem in scan_archive(path).problems]
 
 
 def _distributed(one: Checkpoint) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import pickle
 import shutil
@@ -16,6 +17,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
+from harness import checkpoints
 from harness.checkpoints.command import Asked, checkpoints_report
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
@@ -229,13 +231,71 @@ def test_model_states_of_deepspeed_are_compared(copied: tuple[str, ...], kind: s
     assert (answer["status"], answer["adapter"], answer["comparison"]["kind"]) == ("ok", "deepspeed", kind), answer
 
 
-def test_shards_of_zero_stage_3_are_not_attempted(tmp_path: Path) -> None:
-    """Empty placeholders are no model: what puts the real weights together is named."""
-    own = find_checkpoints(DEEPSPEED / "zero3")
+@pytest.mark.parametrize("name", ["zero3", "zero3-two-ranks"])
+def test_shards_of_zero_stage_3_are_put_together(name: str, tmp_path: Path) -> None:
+    """Their weights lie in the optimizer's shards; they are compared like any others."""
+    own = find_checkpoints(DEEPSPEED / name)
     assert [(one.step, read_structure(one).format, read_structure(one).complete) for one in own] == [
         (0, "deepspeed", True), (5, "deepspeed", True)]
     answer = loaded(own[-1], starts_of(own[-1], own, None), tmp_path)
-    assert (answer["status"], answer["comparison"]) == ("not-attempted", None) and "zero_to_fp32" in answer["error"]
+    assert (answer["status"], answer["comparison"]["kind"], answer["nonfinite"]) == ("ok", "changed", []), answer
+    trained = {name for name in answer["comparison"]["changed_names"] if "running" not in name}
+    assert all(name.startswith("module.") and "frozen" not in name for name in trained) and len(trained) >= 4
+
+
+def test_gathered_weights_are_those_that_deepspeed_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that the number of ranks does not divide, groups, a frozen layer, buffers: every element."""
+    monkeypatch.syspath_prepend(str(Path(checkpoints.__file__).parent / "site"))
+    target = target_of(find_checkpoints(DEEPSPEED / "zero3-two-ranks")[-1])
+    request = {"files": [str(path) for path in target.files], "allow_pickle": False}
+    found = dict(importlib.import_module("_load_deepspeed").deepspeed_tensors(request, None))
+    expected = torch.load(DEEPSPEED / "zero3-two-ranks-gathered.pt", weights_only=True)
+    assert found.keys() == {f"module.{name}" for name in expected} and len(expected) == 11
+    assert all(torch.equal(found[f"module.{name}"], value) for name, value in expected.items())
+
+
+def _drop(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1500])
+
+
+def _shorten(path: Path) -> None:
+    with torch.serialization.safe_globals(_stand_ins(path)):
+        saved = torch.load(path, weights_only=True)
+    groups = saved["optimizer_state_dict"]["fp32_flat_groups"]
+    saved["optimizer_state_dict"] = {"partition_count": 2, "fp32_flat_groups": [groups[0][:-1], *groups[1:]]}
+    torch.save(saved, path)
+
+
+def _stand_ins(path: Path) -> list[Any]:
+    class Any_:
+        def __init__(self, *args: Any) -> None: ...
+
+    return [(type(name.rpartition(".")[2], (Any_,), {}), name)
+            for name in torch.serialization.get_unsafe_globals_in_checkpoint(path)]
+
+
+@pytest.mark.parametrize(("damage", "file", "told", "is_seen"), [
+    (_drop, "zero_pp_rank_1_mp_rank_00_optim_states.pt", "optimizer's shards of 2 ranks", True),
+    (_drop, "zero_pp_rank_0_mp_rank_00_optim_states.pt", "optimizer's shards of 2 ranks", True),
+    (_drop, "zero_pp_rank_1_mp_rank_00_model_states.pt", "1 of the model's", True),
+    (_cut, "zero_pp_rank_1_mp_rank_00_optim_states.pt", "", True),
+    (_shorten, "zero_pp_rank_1_mp_rank_00_optim_states.pt", "rank 1 holds 19 of 20 elements", False),
+])
+def test_shard_of_zero_stage_3_that_is_not_whole(
+    damage: Any, file: str, told: str, is_seen: bool, tmp_path: Path
+) -> None:
+    """A rank's shard that is missing or short is damage, in words of its own; by structure where that tells."""
+    shutil.copytree(DEEPSPEED / "zero3-two-ranks" / "global_step5", tmp_path / "global_step5")
+    damage(tmp_path / "global_step5" / file)
+    (one,) = find_checkpoints(tmp_path)
+    structure = read_structure(one)
+    assert bool(structure.problems) == is_seen, structure
+    answer = loaded(one, (), tmp_path)
+    assert answer["status"] == "failed" and told in answer["error"], answer
 
 
 def test_each_model_of_a_compound_delivery_is_loaded(tmp_path: Path) -> None:

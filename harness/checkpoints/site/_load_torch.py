@@ -1,4 +1,4 @@
-"""State of plain tensors: safetensors, torch archives, DeepSpeed's, torch's distributed checkpoints."""
+"""State of plain tensors: safetensors, torch archives, torch's distributed checkpoints."""
 
 # mypy: ignore-errors
 
@@ -7,7 +7,7 @@ import re
 import sys
 import zipfile
 
-from _reload import Broken, NotAttempted, Refused
+from _reload import Broken, Refused
 from _values import is_weight
 
 MAX_ITEMS = 2_000_000
@@ -40,16 +40,6 @@ def load_torch(request, answer):
             look_at(name, tensor, answer)
     if not answer.fields["tensors"]:
         answer.note("it holds no tensor")
-
-
-def load_deepspeed(request, answer):
-    """The model's states; where ZeRO stage 3 has put the weights into the optimizer's shards, there is nothing here."""
-    load_torch(request, answer)
-    states = [restricted_load(path, request, answer) for path in request["files"]]
-    if not any(tensor.numel() for state in states if isinstance(state, dict)
-               for _, tensor in tensors_of(state.get("module"))):
-        raise NotAttempted("its weights lie in the optimizer's shards (ZeRO stage 3); the zero_to_fp32.py beside the "
-                           "checkpoint puts them together")
 
 
 def restricted_load(path, request, answer):

@@ -75,10 +75,14 @@ def load(request, answer):
         import _load_lightning
 
         _load_lightning.load_lightning(request, answer)
-    elif adapter in ("safetensors", "torch", "deepspeed", "torch-distributed"):
+    elif adapter in ("safetensors", "torch", "torch-distributed"):
         import _load_torch
 
         getattr(_load_torch, "load_" + adapter.replace("-", "_"))(request, answer)
+    elif adapter == "deepspeed":
+        import _load_deepspeed
+
+        _load_deepspeed.load_deepspeed(request, answer)
     elif adapter in ("keras", "keras-weights", "orbax", "flax"):
         import _load_arrays
 

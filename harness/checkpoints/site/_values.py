@@ -31,7 +31,7 @@ def arrays_of(request):
     reader = {
         "safetensors": of_safetensors, "transformers": of_model_files, "areno": of_model_files,
         "tiny_lm": of_model_files, "peft": of_model_files, "torch": of_torch, "lightning": of_torch,
-        "deepspeed": of_torch, "torch-distributed": of_distributed, "keras": of_keras, "keras-weights": of_hdf5,
+        "deepspeed": of_deepspeed, "torch-distributed": of_distributed, "keras": of_keras, "keras-weights": of_hdf5,
         "orbax": of_orbax, "flax": of_flax,
     }.get(request["adapter"])
     if reader is None:
@@ -72,6 +72,13 @@ def of_torch(request):
 
     for file in request["files"]:
         yield from tensors_of(restricted_load(file, request, Answer("")))
+
+
+def of_deepspeed(request):
+    """DeepSpeed's, put together where they lie in shards."""
+    from _load_deepspeed import deepspeed_tensors
+
+    yield from deepspeed_tensors(request, Answer(""))
 
 
 def of_distributed(request):
