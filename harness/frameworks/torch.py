@@ -100,9 +100,9 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
     save_dirs = stated_directories(settings, spec, limits.SAVE_DIR_FLAGS)
     output_dirs = stated_directories(settings, spec, limits.OUTPUT_DIR_FLAGS)
     given = (spec.checkpoint_dir,) if spec.checkpoint_dir else ()
+    by_name = _places_by_name(settings, spec)
     checkpoint_roots = (
-        *((*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)),
-        *_places_by_name(settings, spec))
+        *((*given, *save_dirs, *output_dirs) or (spec.workdir / DEFAULT_CHECKPOINT_DIR,)), *by_name)
     resume = limits.resume_point(command, spec.workdir, checkpoint_roots)
     start = resume or limits.start_point(command, spec.workdir)
     hydra = _hydra_directory(command, spec, settings)
@@ -114,7 +114,8 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
         target_source=limit[1] if limit else "",
         target_epochs=epochs.whole,
         target_epochs_source=epochs.source if epochs.whole else "",
-        metric_roots=_absolute((*_metric_roots(settings, spec, (*save_dirs, *output_dirs)), *hydra)),
+        metric_roots=_absolute(
+            (*_metric_roots(settings, spec, (*save_dirs, *output_dirs), (*given, *by_name)), *hydra)),
         checkpoint_roots=_absolute((*checkpoint_roots, *hydra)),
         checkpoint_asked=bool(given or save_dirs),
         clips_gradients=_clips(settings.program) if name == "torch" else None,
@@ -170,13 +171,20 @@ def _places_by_name(settings: Settings, spec: RunSpec) -> tuple[Path, ...]:
     return given or tuple(spec.workdir / text for text in stated if text and limits.is_place(text))
 
 
-def _metric_roots(settings: Settings, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:
+def _metric_roots(
+    settings: Settings, spec: RunSpec, written_to: tuple[Path, ...], others: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    """Where metrics are named to be; else what is written to, by its usual directories first, and the defaults.
+
+    A name with a suffix is a file's, which is saved to and holds no metrics.
+    """
     given = (spec.metrics_dir,) if spec.metrics_dir else ()
     named = (*given, *stated_directories(settings, spec, limits.METRIC_DIR_FLAGS))
     if named:
         return named
     below_output = tuple(root / name for root in written_to for name in OUTPUT_METRIC_DIRS)
-    return (*below_output, *(spec.workdir / name for name in DEFAULT_METRIC_DIRS))
+    saved = (place for place in (*written_to, *others) if not place.suffix)
+    return (*below_output, *(spec.workdir / name for name in DEFAULT_METRIC_DIRS), *saved)
 
 
 def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def _facts_without_command(spec: RunSpec, logs: Iterable[Path]) -> FrameworkFact
     if spec.framework is None and signed is None:
         metrics, saved = spec.metrics_dir, spec.checkpoint_dir
         return FrameworkFacts(name="unknown", reason=NO_COMMAND, checkpoint_asked=saved is not None,
-                              metric_roots=(str(metrics),) if metrics else (),
+                              metric_roots=(str(metrics or saved),) if metrics or saved else (),
                               checkpoint_roots=(str(saved),) if saved else ())
     nothing = TrainingCommand(text="", env_assignments=(), argv=("",), program="", entrypoint=None, module=None,
                               script_args=())

@@ -17,9 +17,9 @@ from harness.spec import RunSpec
 PROGRAM = Path(__file__).parent / "programs" / "own_names.py"
 
 
-def report_of(place: Path, mode: str, *, piped: bool = False) -> dict[str, Any]:
+def report_of(place: Path, mode: str, *, piped: bool = False, program: Path = PROGRAM) -> dict[str, Any]:
     """train-model.json of a run with the rate 0.05 asked for."""
-    command = shlex.join([sys.executable, str(PROGRAM), "--mode", mode, "--out", "kept here"])
+    command = shlex.join([sys.executable, str(program), "--mode", mode, "--out", "kept here"])
     hp: tuple[str, ...] = ("lr=0.05",)
     if piped:
         (place / "run.sh").write_text(f"{command} --lr 0.05 2>&1 | cat\n")
@@ -42,6 +42,16 @@ def test_healthy_program_of_own_names(tmp_path: Path) -> None:
     report = report_of(tmp_path, "healthy")
     assert report["decision"] == "GO", report["summary"]
     assert report["all_checkpoints"] and report["evidence"]["command"]["overrides"][0]["effective_value"] == 0.05
+
+
+def test_metrics_beside_what_it_saves_are_found(tmp_path: Path) -> None:
+    """GO for a program that writes metrics.jsonl into the directory that it saves to, and names no other."""
+    source = PROGRAM.read_text().replace('    parser.add_argument("--logdir", type=Path, default=Path("logs"))\n', "")
+    (tmp_path / "train.py").write_text(source.replace("args.logdir", "args.out"))
+    report = report_of(tmp_path, "healthy", program=tmp_path / "train.py")
+    assert report["decision"] == "GO", report["summary"]
+    told = [source["path"] for source in report["evidence"]["observed"]["sources"] if source["points"]]
+    assert told == [str(tmp_path / "kept here" / "metrics.jsonl")]
 
 
 @pytest.mark.parametrize(

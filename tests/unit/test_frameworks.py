@@ -107,4 +107,13 @@ def test_options_name_directories(tmp_path: Path) -> None:
     assert facts.checkpoint_asked
     output = facts_of("python t.py --output-dir o", tmp_path)
     assert output.checkpoint_roots == (str(tmp_path / "o"),) and not output.checkpoint_asked
-    assert str(tmp_path / "o/runs") in output.metric_roots
+    assert {str(tmp_path / "o/runs"), str(tmp_path / "o")} <= set(output.metric_roots)
+
+
+def test_metrics_are_looked_for_where_it_saves(tmp_path: Path) -> None:
+    """In a directory that is given or named for it, not in a file that it saves, nor in a default that others share."""
+    assert str(tmp_path / "c") in facts_of("python t.py", tmp_path, checkpoint_dir=tmp_path / "c").metric_roots
+    assert str(tmp_path / "kept") in facts_of("python t.py --out kept", tmp_path).metric_roots
+    saved = facts_of("python t.py --out model.pt", tmp_path)
+    assert str(tmp_path / "model.pt") not in saved.metric_roots and str(tmp_path / "model.pt") in saved.checkpoint_roots
+    assert str(tmp_path / "checkpoints") not in saved.metric_roots

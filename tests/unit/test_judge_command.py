@@ -298,3 +298,19 @@ def test_judged_logs_are_held_against_bands_and_a_policy(
     assert answer["decision"] == ("NO-GO" if missed else "CONDITIONAL")
     asked = json.loads((tmp_path / "out" / "run-spec.json").read_text())
     assert asked["thresholds"] == [["retry_rtol", 0.01]] and len(asked["policy_digest"]) == 64
+
+
+def test_metrics_beside_the_checkpoints_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--checkpoint-dir` alone names where they are; --metrics-dir counts where both are given."""
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "metrics.jsonl").write_text("".join(
+        json.dumps({"step": step, "loss": 1 / step}) + "\n" for step in range(1, 6)))
+    log = tmp_path / "run.log"
+    log.write_text("done\n")
+    found = judge(capsys, tmp_path / "a", "--log", log, "--checkpoint-dir", saved, "--exit-code", "0")
+    assert found["total_steps"] == 5 and found["final_metrics"]["loss"] == 0.2
+    (tmp_path / "logs").mkdir()
+    other = judge(capsys, tmp_path / "b", "--log", log, "--checkpoint-dir", saved, "--metrics-dir", tmp_path / "logs",
+                  "--exit-code", "0")
+    assert other["total_steps"] in (None, 0)
