@@ -4,12 +4,17 @@
 
 Logs as programs write them. `mixed`: Transformers, ten redraws of a bar for each row, and other lines around them;
 `barred`: the same with one redraw and no other lines. Nothing but rows, each with four values: `dense` as Transformers
-4 prints them, `quoted` as 5 does, `evals` with an evaluation after every 20th, `banner` behind the words that tell the
-steps of an epoch, `json` as JSON lines, `pairs` as key=value, both with a step. Ours places each row at its step,
-keeps the digest of what it read, writes SQLite and builds its index. The plain scanner reads chunks of 8 MB, runs one
-bytes regex over them, parses each number and keeps nothing. First it is checked that both give the same steps and
-values of each tag. Every reading is an interpreter of its own over the same file, in turns; warm page cache, imports
-not counted. Printed are the medians of the CPU time, their ratio, and the peak of memory of ours.
+4 prints them, `quoted` as 5 does, `evals` with an evaluation after every 20th, `often` after every 5th, `banner` behind
+the words that tell the steps of an epoch, `json` as JSON lines, `pairs` as key=value, both with a step. `wide` has
+twelve values. In `turns` and `pair-turns` two programs' rows take turns (two optimizers, a policy and its reward), as
+dicts behind a banner and as key=value. `ranks` and `pair-ranks`: four ranks that print the same, interleaved. `areno`:
+its own lines, among them the samples. `bar-evals`: `barred` with an evaluation after every 20th row.
+
+Ours places each row at its step, keeps the digest of what it read, writes SQLite and builds its index. The plain
+scanner reads chunks of 8 MB, runs one bytes regex over them, parses each number and keeps nothing. First it is
+checked that both give the same steps and values of each tag. Every reading is an interpreter of its own over the same
+file, in turns; warm page cache, imports not counted. Printed are the medians of the CPU time, their ratio, and the peak
+of memory of ours.
 """
 
 from __future__ import annotations
@@ -37,7 +42,9 @@ _ANY = rb"(-?[0-9.]+(?:e-?[0-9]+)?|nan|inf)"
 DICT_PAIR = re.compile(rb"'([a-z_]+)': '?" + _ANY + rb"'?(?=[,}])|\| ([0-9]+)/[0-9]+ \[")
 PAIRS = {
     "json": re.compile(rb'"([a-z_]+)": ' + _ANY + rb"(?=[,}])|\| ([0-9]+)/[0-9]+ \["),
-    "pairs": re.compile(rb"([a-z_]+)=" + _ANY + rb"(?=\s)|\| ([0-9]+)/[0-9]+ \["),
+    **dict.fromkeys(("pairs", "pair-turns", "pair-ranks"),
+                    re.compile(rb"([a-z_]+)=" + _ANY + rb"(?=\s)|\| ([0-9]+)/[0-9]+ \[")),
+    "areno": re.compile(rb"(?:'|metric=)([a-z_]+)(?:': | value=)" + _ANY + rb"(?=[,}\s])| step=([0-9]+)"),
 }
 Series = dict[str, tuple["array.array[int]", "array.array[float]"]]
 """{tag: (steps, values)}."""
@@ -46,9 +53,14 @@ BANNER = (
     "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
     "  Total optimization steps = 97,000,000\n"
 )
-KINDS = ("mixed", "barred", "dense", "quoted", "evals", "banner", "json", "pairs")
+KINDS = ("mixed", "barred", "bar-evals", "dense", "quoted", "evals", "often", "wide", "banner", "turns", "ranks",
+         "json", "pairs", "pair-turns", "pair-ranks", "areno")
+STEP_BY_STEP = frozenset({"json", "pairs", "pair-turns", "pair-ranks", "banner", "turns", "areno"})
+EVALS = {"evals": 20, "bar-evals": 20, "often": 5}
+RANKS = 4
 BARS_PER_ROW = 10
 TOTAL = 100_000_000
+WIDE = ("reward", "kl", "entropy", "clip_ratio", "length_mean", "length_max", "rate_seen", "value_loss")
 NOISE = (
     "[INFO|trainer.py:2314] 2026-01-07 10:21:33,118 >> dataloader worker 3 handed over a batch of 8 samples\n",
     "/opt/lib/python3.11/site-packages/torch/utils/checkpoint.py:85: UserWarning: None of the inputs have a gradient\n",
@@ -65,15 +77,46 @@ def row(step: int, rng: random.Random, kind: str = "dense") -> str:
         return json.dumps({"step": step, "loss": round(loss, 4), "grad_norm": norm, "lr": rate, "kl": loss / 7}) + "\n"
     if kind == "pairs":
         return f"step={step} loss={loss:.4f} grad_norm={norm} lr={rate} kl={loss / 7:.6f}\n"
+    if kind == "pair-turns":
+        return (f"step={step} d_loss={loss:.4f} grad_norm={norm} lr={rate}\n"
+                f"step={step} g_loss={loss / 2:.4f} reward={norm / 3:.6f} kl={loss / 7:.6f}\n")
+    if kind == "areno":
+        return areno(step, loss, norm, rate)
     if kind == "quoted":
         return (f"{{'loss': '{loss:.4g}', 'grad_norm': '{norm:.4g}', 'learning_rate': '{rate:.4g}', "
                 f"'epoch': '{epoch:.4g}'}}\n")
     text = f"{{'loss': {loss:.4f}, 'grad_norm': {norm}, 'learning_rate': {rate}, 'epoch': {epoch:.2f}}}\n"
-    if kind == "banner":
+    if kind in ("banner", "turns"):
         text = text.replace(f"{epoch:.2f}", repr(step / 97))
-    if kind == "evals" and step % 200 == 0:
+    if kind == "turns":
+        text += f"{{'reward': {norm / 3:.4f}, 'kl': {loss / 7}, 'epoch': {step / 97!r}}}\n"
+    if kind == "wide":
+        more = "".join(f", '{name}': {rng.random() * 9}" for name in WIDE)
+        text = text.replace(", 'epoch'", f"{more}, 'epoch'")
+    if step % (10 * EVALS.get(kind, step)) == 0 and kind in EVALS:
+        text += f"{bar(step)}\n\r{' ' * 80}\r" * (kind == "bar-evals")
         text += f"{{'eval_loss': {loss:.4f}, 'eval_runtime': {norm:.4f}, 'epoch': {epoch:.2f}}}\n"
     return text
+
+
+def areno(step: int, loss: float, norm: float, rate: float) -> str:
+    """What AReno prints in a step."""
+    head = f"2026-11-30 04:{step // 60 % 60:02d}:{step % 60:02d} INFO areno.api.trainers.policy_only.PolicyOnlyTrainer"
+    sample = {"kind": "rollout", "epoch": 0, "step": step, "prompt": "what is 4 plus 4?", "completion": "8",
+              "prompt_tokens": list(range(24)), "response_tokens": list(range(16))}
+    stats = {"policy_loss": loss, "total_loss": loss, "advantage_mean": norm, "response_len": 16.0, "ratio_mean": 1.0,
+             "ratio_std": norm / 9, "loss": loss, "lr": rate, "grad_norm": norm, "step_rollout_time_s": norm / 7}
+    return (f"{head} policy_only.py:723 - rollout_completion={json.dumps(sample)}\n" * 4
+            + f"{head} policy_only.py:215 - epoch=0 step={step} metric=reward_mean value={norm:.6f}\n"
+            f"{head} policy_only.py:220 - epoch=0 step={step} metric=rollout_logprob_mean value={-loss:.6f}\n"
+            f"{head} policy_only.py:244 - epoch=0 step={step} role=policy stage=train_start\n"
+            f"{head} policy_only.py:258 - epoch=0 step={step} role=policy stage=train_end\n"
+            f"{head} policy_only.py:260 - epoch=0 step={step} train_stats={stats}\n")
+
+
+def by_ranks(text: str, rng: random.Random) -> str:
+    """A row of each rank, in any order."""
+    return "".join(f"[rank{rank}]: {text}" for rank in rng.sample(range(RANKS), RANKS))
 
 
 def bar(step: int) -> str:
@@ -89,7 +132,7 @@ def generate(path: Path, kind: str, size: int) -> None:
     rng = random.Random(7)
     step, written = 0, 0
     with path.open("w") as file:
-        written += file.write({"banner": BANNER, "barred": bar(0)}.get(kind, ""))
+        written += file.write({"banner": BANNER, "turns": BANNER, "barred": bar(0), "bar-evals": bar(0)}.get(kind, ""))
         while written < size:
             parts = []
             for _ in range(1000):
@@ -97,10 +140,12 @@ def generate(path: Path, kind: str, size: int) -> None:
                 if kind == "mixed":
                     parts += [bar(step - BARS_PER_ROW + 1 + i) for i in range(BARS_PER_ROW)]
                     parts += [f"\r{' ' * 80}\r", row(step, rng), bar(step), "\n", *NOISE]
-                elif kind == "barred":
-                    parts += [f"\r{' ' * 80}\r", row(step, rng), bar(step), "\n"]
+                elif kind in ("barred", "bar-evals"):
+                    parts += [f"\r{' ' * 80}\r", row(step, rng, kind), bar(step), "\n"]
+                elif kind.endswith("ranks"):
+                    parts.append(by_ranks(row(step // 10, rng, "pairs" if kind == "pair-ranks" else "dense"), rng))
                 else:
-                    parts.append(row(step // 10 if kind in ("json", "pairs", "banner") else step, rng, kind))
+                    parts.append(row(step // 10 if kind in STEP_BY_STEP else step, rng, kind))
             written += file.write("".join(parts))
 
 
@@ -135,7 +180,7 @@ class Kept:
             for tag, value in self._waiting:
                 self._put(tag, self._step, value)
             self._waiting.clear()
-        elif self._kind in ("mixed", "barred"):
+        elif self._kind in ("mixed", "barred", "bar-evals"):
             self._waiting.append((match[1], number))
         else:
             self._rows += match[1] == b"loss"

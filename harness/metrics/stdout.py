@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from io import FileIO
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from harness.metrics.model import EventColumns, RestartMarker
 from harness.metrics.stdout_cycles import cycles_in
-from harness.metrics.stdout_rows import Rows, stretches_in
+from harness.metrics.stdout_rows import MixedRows, Rows
 from harness.metrics.stdout_scan import LineScan
 from harness.metrics.stdout_steps import Placed, StdoutParser
+from harness.metrics.stdout_stretches import stretches_in
 from harness.metrics.tail import TailedFile
 
 CHUNK_BYTES = 1 << 20
@@ -26,7 +27,7 @@ MAX_TAGS = 10_000
 LEARN_BYTES = 16 << 10
 """Rows are read one by one so far, until one of them has a shape."""
 FEWEST_ROWS = 3
-"""Rows of one shape in a row that are read together."""
+"""Rows of known shapes in a row that are read together."""
 MAX_KNOWN = 1000
 """Sets of tags that are remembered together."""
 OTHER_TAGS = "(other)"
@@ -133,7 +134,7 @@ class StdoutReader(TailedFile):
         return placed + self._by_stretches(data[begin:])
 
     def _by_stretches(self, data: bytes) -> list[Placed]:
-        """Rows of one shape that follow each other are read together."""
+        """Rows of known shapes that follow each other are read together."""
         placed: list[Placed] = []
         begin = 0
         for start, end, rows in stretches_in(data, self.parser.shapes.alike, FEWEST_ROWS):
@@ -168,6 +169,10 @@ class StdoutReader(TailedFile):
                 self._extend(columns, item)
                 is_behind_rows = True
                 continue
+            if isinstance(item, MixedRows):
+                self._extend_mixed(columns, item)
+                is_behind_rows = False
+                continue
             step, row = item
             values = row.values
             indices = known(tuple(values)) or self._indices(tuple(values))
@@ -195,6 +200,22 @@ class StdoutReader(TailedFile):
         walls = rows.wall_times
         columns.wall_time.extend(
             chain.from_iterable(zip(*[walls] * width, strict=True)) if walls else [0.0] * (len(rows) * width))
+
+    def _extend_mixed(self, columns: EventColumns, rows: MixedRows) -> None:
+        groups, kinds = rows.groups, rows.kinds
+        indices = [self._known.get(one.tags) or self._indices(one.tags) for one in groups]
+        each = [len(tags) for tags in indices]
+        widths, before = [each[kind] for kind in kinds], len(columns.tag)
+        columns.tag.extend(chain.from_iterable([indices[kind] for kind in kinds]))
+        count = len(columns.tag) - before
+        columns.step.extend(chain.from_iterable(map(repeat, rows.steps, widths)))
+        columns.value.extend(chain.from_iterable(rows.in_turns([zip(*one.columns, strict=True) for one in groups])))
+        if any(one.wall_times for one in groups):
+            walls = rows.in_turns([one.wall_times or repeat(0.0) for one in groups])
+            columns.wall_time.extend(chain.from_iterable(map(repeat, walls, widths)))
+        else:
+            columns.wall_time.extend([0.0] * count)
+        columns.add_one_by_one(count)
 
     def _indices(self, tags: tuple[str, ...]) -> tuple[int, ...]:
         """Where each tag stands in `tags`; beyond MAX_TAGS all are one."""

@@ -1,4 +1,4 @@
-"""Rows of one shape with nothing between them but redraws of the training's bar, by column.
+"""Rows of known shapes with nothing between them but redraws of the training's bar, by column.
 
 That is how a trainer logs that wipes its bar away, prints a row and draws the bar anew. What stands between two rows
 counts only where it says nothing else; else the rows around it are left to be read alone.
@@ -14,8 +14,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from harness.metrics.stdout_lines import PLAIN_BAR
+from harness.metrics.stdout_rows import MixedRows, Rows
 from harness.metrics.stdout_scan import BLANK_BYTES, ends_of_redraws, leaves_cleared
 from harness.metrics.stdout_shapes import Shape
+from harness.metrics.stdout_stretches import Lines, often
 
 _CUT = b"\x00"
 """In no line: it is a space by then."""
@@ -40,9 +42,7 @@ class Cycles:
 
     start: int
     end: int
-    shape: Shape
-    groups: Sequence[Sequence[bytes]]
-    """The texts of each group of the shape, one for each row."""
+    rows: Rows | MixedRows
     total: int
     """Of the bar."""
     redraws: Sequence[_Redraws]
@@ -52,17 +52,14 @@ class Cycles:
 
 
 def cycles_in(data: bytes, begin: int, shapes: Sequence[Shape], total: int, fewest: int) -> Iterator[Cycles]:
-    """Those of whole lines from `begin` on, at least so many together, in their order. Rows are of the most frequent
-    of the shapes; a bar counts to `total`."""
-    shape = max(shapes, key=lambda shape: data.count(shape.sign, begin), default=None)
-    if shape is None or data.count(b"%|", begin) < fewest:
+    """Those of whole lines from `begin` on, at least so many together, in their order. A bar counts to `total`."""
+    many = often(shapes, data, 1, begin)
+    if not many or data.count(b"%|", begin) < fewest:
         return
-    parts = shape.whole.split(data[begin:])
-    stride = shape.whole.groups + 1
-    gaps, lines = parts[::stride], parts[1::stride]
+    found = Lines(many, data[begin:])
+    gaps, lines = found.gaps, found.lines
     if len(lines) <= fewest:
         return
-    groups = [parts[place::stride] for place in range(2, stride)]
     told = _told(gaps[1:-1], total)
     starts = list(accumulate(map(len, _in_turns(gaps, lines)), initial=begin))
     first = 0
@@ -74,9 +71,10 @@ def cycles_in(data: bytes, begin: int, shapes: Sequence[Shape], total: int, fewe
         if first and not gaps[first]:
             first += 1  # the row before it waits for the same bar
         if end - first >= fewest and (not gaps[first] or gaps[first].endswith(b"\n")):
-            yield Cycles(start=starts[2 * first + 1], end=starts[2 * end + 1], shape=shape, total=total,
-                         groups=[group[first:end] for group in groups],
-                         redraws=[one for one in told[first:end] if one is not None])
+            rows = found.rows(first, end)
+            if rows is not None:
+                yield Cycles(start=starts[2 * first + 1], end=starts[2 * end + 1], rows=rows, total=total,
+                             redraws=[one for one in told[first:end] if one is not None])
         first = end
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 _UNIQUE = 1.8
 _NO_STEP = 1 << 62
@@ -53,8 +54,7 @@ class Pace:
             return
         slowest, fastest = self.learned
         least, most = (-1, _NO_STEP) if low is None else (low, _NO_STEP if high is None else max(high, low))
-        for index in range(len(steps), len(moments)):
-            epoch, slack = moments[index]
+        for epoch, slack in islice(moments, len(steps), None):
             middle, first, last = epoch * (slowest + fastest) / 2, epoch - slack, epoch + slack
             step = round(middle)
             least_step, most_step = first * slowest, last * fastest
@@ -63,10 +63,13 @@ class Pace:
             if not -0.2 < middle - step < 0.2 or not least <= step <= most or first <= 0 or step <= 0:
                 break
             narrow, wide = step / last, step / first
-            if narrow <= fastest and wide >= slowest:
-                slowest, fastest = max(narrow, slowest), min(wide, fastest)
-            else:
+            if narrow > fastest or wide < slowest:
                 slowest, fastest = narrow, wide
+            else:
+                if narrow > slowest:
+                    slowest = narrow
+                if wide < fastest:
+                    fastest = wide
             steps.append(step)
         self.learned = slowest, fastest
 

@@ -1,20 +1,25 @@
-"""Rows of one shape that a trainer's output holds one behind the other, by column."""
+"""Rows that a trainer's output holds one behind the other, by column."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import TypeVar
 
 from harness.metrics.stdout_lines import MAX_EPOCH, is_evaluation
 from harness.metrics.stdout_shapes import Shape
 
+Item = TypeVar("Item")
 EPOCH = "epoch"
-_OF_TWO = re.compile(rb"[0-9]{1,10}\.[0-9]{2}(?: [0-9]{1,10}\.[0-9]{2})*")
+_OF_TWO = re.compile(rb"(?:[0-9]{1,10}\.[0-9]{2} )+")
 """Epochs of two decimals."""
+_PLAIN = re.compile(rb"(?:[0-9]{1,10}\.[0-9]{1,19} )+")
+_DECIMALS = re.compile(rb"\.([0-9]+)")
+_SLACKS = tuple(0.5 * 10.0 ** -max(2, decimals) for decimals in range(20))
+"""As slack_of tells it, by the number of decimals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +59,25 @@ class Rows:
         return Rows(shape=self.shape, tags=self.tags, columns=self.columns, epochs=self.epochs,
                     epoch_texts=self.epoch_texts, steps=steps, wall_times=self.wall_times)
 
-    def with_epochs(self) -> Rows:
-        """The same with the epoch as the first value of each."""
+    def complete(self) -> Rows:
+        """The same; the epoch of prose as the first value of each."""
+        if not self.shape.is_text or self.shape.epoch is None:
+            return self
         return replace(self, tags=(EPOCH, *self.tags), columns=(self.epochs, *self.columns))
+
+    def trains(self) -> list[bool]:
+        """Of each row, whether it is one of training."""
+        return [not self.is_evaluation] * len(self)
 
     def slacks(self) -> Iterator[float]:
         """Half of what each epoch was rounded to."""
-        texts = self.epoch_texts
-        if not self.shape.is_quoted and not self.shape.is_json and _OF_TWO.fullmatch(b" ".join(texts)):
-            return (0.005 if epoch else 0.0 for epoch in self.epochs)
-        slack = self.shape.slack
+        texts, slack = self.epoch_texts, self.shape.slack
+        if not self.shape.is_quoted and not self.shape.is_json:
+            joined = b" ".join([*texts, b""])
+            if _OF_TWO.fullmatch(joined):
+                return (0.005 if epoch else 0.0 for epoch in self.epochs)
+            if all(self.epochs) and _PLAIN.fullmatch(joined):
+                return map(_SLACKS.__getitem__, map(len, _DECIMALS.findall(joined)))
         return (slack(text) if epoch else 0.0 for epoch, text in zip(self.epochs, texts, strict=True))
 
     def moments(self) -> Iterator[tuple[float, float]]:
@@ -75,39 +89,55 @@ class Rows:
         return list(chain.from_iterable(zip(*self.columns, strict=True)))
 
 
-class Stretch(NamedTuple):
-    """Lines of one shape that follow each other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedRows:
+    """Rows of several shapes in turns: those of an evaluation among those of training, or of two optimizers."""
 
-    start: int
-    end: int
-    rows: Rows
+    kinds: bytes
+    """For each row, of which of `groups` it is the next."""
+    groups: tuple[Rows, ...]
+    steps: Sequence[int] = ()
+    """As in Rows."""
 
+    def __len__(self) -> int:
+        return len(self.kinds)
 
-def stretches_in(data: bytes, shapes: Sequence[Shape], fewest: int) -> Iterator[Stretch]:
-    """Where in whole lines at least so many of a shape follow each other, in their order. What stands
-    between those of the most frequent shape is searched for the others."""
-    many = [(count, place) for place, shape in enumerate(shapes) if (count := data.count(shape.sign)) >= fewest]
-    if not many:
-        return
-    shape = shapes[max(many)[1]]
-    others = [shapes[place] for _, place in many if shapes[place] is not shape]
-    parts, stride = shape.whole.split(data), shape.whole.groups + 1
-    gaps, lines, groups = parts[::stride], parts[1::stride], [parts[place::stride] for place in range(2, stride)]
-    every, first, at = rows_of(shape, groups), 0, 0
-    for place in [*(place for place, gap in enumerate(gaps[:-1]) if gap), len(lines)]:
-        end = at + sum(map(len, lines[first:place]))
-        if first < place and gaps[first] and not gaps[first].endswith(b"\n"):
-            at += len(lines[first])  # it begins within a line
-            first += 1
-        if place - first >= fewest:
-            rows = every.part(first, place) if every else rows_of(shape, [group[first:place] for group in groups])
-            if rows is not None:
-                yield Stretch(at, end, rows)
-        gap = gaps[place]
-        if others and gap.count(b"\n") >= fewest:
-            for start, stop, rows in stretches_in(gap, others, fewest):
-                yield Stretch(end + start, end + stop, rows)
-        first, at = place, end + len(gap)
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether none of them is of training."""
+        return all(rows.is_evaluation for rows in self.groups)
+
+    def trains(self) -> list[bool]:
+        """See Rows."""
+        flags = [not rows.is_evaluation for rows in self.groups]
+        return [flags[kind] for kind in self.kinds]
+
+    def part(self, start: int, end: int) -> MixedRows:
+        """Some of them."""
+        before, kinds = self.kinds[:start], self.kinds[start:end]
+        spans = [(first := before.count(kind), first + kinds.count(kind)) for kind in range(len(self.groups))]
+        groups = tuple(rows.part(*span) for rows, span in zip(self.groups, spans, strict=True))
+        return MixedRows(kinds=kinds, groups=groups, steps=self.steps[start:end])
+
+    def at(self, steps: Sequence[int]) -> MixedRows:
+        """The same with their steps."""
+        return MixedRows(kinds=self.kinds, groups=self.groups, steps=steps)
+
+    def moments(self) -> list[tuple[float, float]]:
+        """As in Rows."""
+        return self.in_turns([rows.moments() for rows in self.groups])
+
+    def in_turns(self, items: Sequence[Iterable[Item]]) -> list[Item]:
+        """In the order of the rows, where each of `items` is what each group gives for its own."""
+        following = [iter(one).__next__ for one in items]
+        return [following[kind]() for kind in self.kinds]
+
+    def alone(self) -> Iterator[Rows]:
+        """The same as stretches of one shape each."""
+        start, ends = 0, [place for place in range(1, len(self)) if self.kinds[place] != self.kinds[place - 1]]
+        for end in [*ends, len(self)]:
+            yield self.part(start, end).groups[self.kinds[start]]
+            start = end
 
 
 def rows_of(shape: Shape, groups: Sequence[Sequence[bytes]]) -> Rows | None:

@@ -83,8 +83,9 @@ def _is_signed(low: bytes) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _bars_of(total: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb"%\|[^|]{0,400}\|[ ]{0,9}([0-9]{1,18})/" + total + rb" \[")
+def _bars_of(head: bytes, total: bytes) -> re.Pattern[bytes]:
+    return re.compile(
+        b"\n" + re.escape(head) + rb"[ ]{0,9}[0-9]{1,3}%\|[^|]{0,400}\|[ ]{0,9}([0-9]{1,18})/" + total + rb" \[")
 
 
 def ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
@@ -96,7 +97,7 @@ def ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
     one = _COUNT.search(first)
     if one is None or _head(first) != _head(last):
         return None
-    counts = _bars_of(one[2]).findall(stretch)
+    counts = _bars_of(_head(first), one[2]).findall(b"\n" + stretch)
     inside = counts[1:-1]
     is_whole = len(counts) == signs or len(counts) == stretch.count(_BAR)
     if not is_whole or len(counts) < _FEWEST or b"0" in inside or one[2] in inside:
@@ -114,7 +115,7 @@ def _are_redraws(bars: list[bytes]) -> bool:
     one, before, two = _COUNT.search(bars[0]), _COUNT.search(bars[-2]), _COUNT.search(bars[-1])
     if one is None or before is None or two is None or one[2] != two[2]:
         return False
-    if not int(one[1]) <= int(before[1]) <= int(two[1]) or _head(bars[0]) != _head(bars[-1]):
+    if not int(one[1]) <= int(before[1]) <= int(two[1]) or len(set(map(_head, bars))) > 1:
         return False
     inside = b"\n".join(bars[1:-1])
     return (

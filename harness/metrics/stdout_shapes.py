@@ -26,8 +26,9 @@ MAX_HEAD = 500
 MAX_NUMBERS = 64
 _TOKEN = re.compile(
     rb"(?<![\w.+-])(?:[-+]?(?:[0-9]{1,19}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,4})?"
-    rb"|[-+]?(?:nan|inf|NaN|Infinity))(?![\w.])"
+    rb"|[-+]?(?:nan|inf|NaN|Infinity))(?![\w.])|(?<=[A-Za-z])[0-9]{1,5}(?=\])"
 )
+"""The last is that of `[rank3]`."""
 _PARTED = re.compile(rb"(?<!:[0-9][0-9]:[0-9][0-9])(?<=[0-9]),[0-9]")
 """Within a number, but for the milliseconds of a time: what it means depends on how many digits it has."""
 _DIGITS = re.compile(rb"[0-9]{1,15}")
@@ -60,8 +61,6 @@ class Shape:
 
     line: re.Pattern[bytes]
     """Its groups are the numbers that mean something."""
-    whole: re.Pattern[bytes]
-    """The same with its end, and with the line as its first group."""
     sign: bytes
     """Stands in each of them."""
     tags: tuple[str, ...]
@@ -265,8 +264,7 @@ def _compiled(
     one = b"".join(strict) + end
     order = tuple(places[_Role("epoch") if tag == "epoch" else _Role("value", tag)] for tag in base.values)
     return Shape(
-        line=re.compile(one), whole=re.compile(b"(" + one + b"\n)"),
-        sign=sign,
+        line=re.compile(one), sign=sign,
         tags=tuple(base.values),
         places=order,
         step=places.get(_Role("step")), epoch=places.get(_Role("epoch")), wall_time=places.get(_Role("wall_time")),

@@ -11,12 +11,13 @@ import operator
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, compress
 
 from harness.metrics.model import RestartMarker
 from harness.metrics.stdout_cycles import Cycles
 from harness.metrics.stdout_lines import PLAIN_BAR, Banner, Bar, Row, Said, pace_of, read_line
 from harness.metrics.stdout_pace import Pace
-from harness.metrics.stdout_rows import Rows, rows_of
+from harness.metrics.stdout_rows import MixedRows, Rows
 from harness.metrics.stdout_shapes import RowShapes
 
 MAX_STEP = 1 << 62
@@ -25,8 +26,8 @@ MAX_RESTARTS = 1000
 """So many are remembered."""
 MAX_PENDING = 10_000
 """So many rows may wait for their step to become known."""
-Placed = tuple[int, Row] | Rows | RestartMarker
-"""A row with its step, many of one shape with theirs, or the word that training goes back."""
+Placed = tuple[int, Row] | Rows | MixedRows | RestartMarker
+"""A row with its step, many of known shapes with theirs, or the word that training goes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Restart:
 
 @dataclass(slots=True)
 class _Waiting:
-    row: Row | Rows
+    row: Row | Rows | MixedRows
     low: int | None
     """Step of the last bar before it."""
     was_cleared: bool
@@ -120,20 +121,38 @@ class StdoutParser:
             self._take(said)
         return self._given()
 
-    def rows(self, rows: Rows) -> list[Placed]:
-        """`line` for lines of one shape that follow each other, with no bar between them."""
-        self._was_cleared, shape = False, rows.shape
+    def rows(self, rows: Rows | MixedRows) -> list[Placed]:
+        """`line` for lines of known shapes that follow each other, with no bar between them."""
+        self._was_cleared = False
         self.shapes.meet(len(rows))
-        if shape.is_text:
-            self.last_step, self._has_steps = rows.steps[-1], True
-            self._emit_rows(rows.with_epochs() if shape.epoch is not None else rows)
-        elif shape.step is not None:
+        if isinstance(rows, Rows):
+            self._take_rows(rows)
+        elif not any(one.steps or one.shape.is_text for one in rows.groups):
+            self._wait_rows(rows)
+        elif all(one.steps for one in rows.groups):
+            self._take_stepped(rows)
+        else:
+            for one in rows.alone():
+                self._take_rows(one)
+        return self._given()
+
+    def _take_rows(self, rows: Rows) -> None:
+        if not rows.shape.is_text:
             self._note_row(rows)
+        if rows.steps:
             self.last_step, self._has_steps = rows.steps[-1], True
-            self._emit_rows(rows)
+            self._emit_rows(rows.complete())
         else:
             self._wait_rows(rows)
-        return self._given()
+
+    def _take_stepped(self, rows: MixedRows) -> None:
+        for one in rows.groups:
+            if not one.shape.is_text:
+                self._note_row(one)
+        steps = rows.in_turns([one.steps for one in rows.groups])
+        self.last_step, self._has_steps = steps[-1], True
+        groups = tuple(one.complete() for one in rows.groups)
+        self._emit_rows(MixedRows(kinds=rows.kinds, groups=groups, steps=steps))
 
     @property
     def plain_total(self) -> int | None:
@@ -151,9 +170,7 @@ class StdoutParser:
             [progress.done, *lasts], highs
         ):
             return None
-        rows = rows_of(cycles.shape, cycles.groups)
-        if rows is None:
-            return None
+        rows = cycles.rows
         cleared = [was_cleared, *(one.is_cleared for one in redraws)]
         steps = self._pace.steps_around(rows.moments(), [self.last_step, *lasts], highs, cleared)
         if max(steps) >= MAX_STEP or min(steps) <= -MAX_STEP:
@@ -348,7 +365,7 @@ class StdoutParser:
         self.announced_total = total * num_epochs if num_epochs else None
         return int(epoch - self._text_base) * total + step
 
-    def _note_row(self, row: Row | Rows) -> None:
+    def _note_row(self, row: Row | Rows | MixedRows) -> None:
         if not row.is_evaluation:
             self._progress.has_rows = True
 
@@ -363,7 +380,7 @@ class StdoutParser:
             return
         self._wait(row, 1)
 
-    def _wait_rows(self, rows: Rows) -> None:
+    def _wait_rows(self, rows: Rows | MixedRows) -> None:
         """As if each came alone: no more than MAX_PENDING wait."""
         start = 0
         while start < len(rows):
@@ -373,7 +390,7 @@ class StdoutParser:
             self._wait(part, end - start)
             start = end
 
-    def _wait(self, row: Row | Rows, count: int) -> None:
+    def _wait(self, row: Row | Rows | MixedRows, count: int) -> None:
         low = self.last_step if self._progress.is_seen else None
         self._waiting.append(_Waiting(row, low, self._was_cleared))
         self._num_waiting += count
@@ -388,7 +405,7 @@ class StdoutParser:
         while self._waiting:
             waiting = self._waiting[0]
             row = waiting.row
-            if isinstance(row, Rows):
+            if not isinstance(row, Row):
                 count = self._settle_rows(row, waiting.low, high, is_final=is_final)
                 self._num_waiting -= count
                 if count < len(row):
@@ -404,26 +421,26 @@ class StdoutParser:
             self._num_waiting -= 1
             self._emit(row, step)
 
-    def _settle_rows(self, rows: Rows, low: int | None, high: int | None, *, is_final: bool) -> int:
+    def _settle_rows(self, rows: Rows | MixedRows, low: int | None, high: int | None, *, is_final: bool) -> int:
         """How many of them could be placed."""
-        counts, before = not rows.is_evaluation, self._num_rows
+        trains, before = rows.trains(), self._num_rows
         is_blind = low is None and self._logging_steps is None and not (self._pace.learned or self._pace.announced)
         if is_blind:
             if not is_final:
                 return 0
             self.are_steps_guessed = True
-            first = before + 1 if counts else max(1, before)
-            steps = list(range(first, first + len(rows))) if counts else [first] * len(rows)
+            steps = [max(1, number) for number in accumulate(trains, initial=before)][1:]
         else:
             steps = []
             moments = list(rows.moments())
             while len(steps) < len(moments):
                 self._pace.steps_of(moments, steps, low=low, high=high)
-                self._num_rows = before + counts * len(steps)
+                self._num_rows = before + sum(trains[: len(steps)])
                 if len(steps) == len(moments):
                     break
                 epoch, slack = moments[len(steps)]
-                step = self._step_of(epoch, slack, low, high, was_cleared=False, counts=counts, is_final=is_final)
+                step = self._step_of(epoch, slack, low, high, was_cleared=False, counts=trains[len(steps)],
+                                     is_final=is_final)
                 if step is None or abs(step) >= MAX_STEP:
                     break
                 steps.append(step)
@@ -486,9 +503,13 @@ class StdoutParser:
             self._count(1, step, step)
         self._out.append((step, row))
 
-    def _emit_rows(self, rows: Rows) -> None:
+    def _emit_rows(self, rows: Rows | MixedRows) -> None:
         if not rows.is_evaluation:
-            self._count(len(rows), rows.steps[0], rows.steps[-1])
+            own = rows.steps if isinstance(rows, Rows) else list(compress(rows.steps, rows.trains()))
+            if self._restarting and len(own) < len(rows) and (behind := rows.trains().index(True)):
+                self._out.append(rows.part(0, behind))
+                rows = rows.part(behind, len(rows))
+            self._count(len(own), own[0], own[-1])
         self._out.append(rows)
 
     def _count(self, rows: int, first: int, last: int) -> None:

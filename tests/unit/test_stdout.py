@@ -406,6 +406,7 @@ SAID = (
 @given(st.lists(st.sampled_from(SAID), max_size=40))
 @example([bar(0, 20), bar(1, 20), bar(0, 20)])
 @example([bar(0, 20), bar(5, 20), bar(2, 20), bar(9, 20)])
+@example([bar(0, 20, "Epoch 1"), "{'eval_loss': 2.5, 'epoch': 0.5}", bar(0, 20), bar(7, 20, "Epoch 1"), bar(9, 20)])
 def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
     """Bars that are not parsed and rows of a known shape give what a parser of every line gives."""
     from harness.metrics.stdout_lines import read_line

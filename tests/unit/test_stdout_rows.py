@@ -14,9 +14,9 @@ from harness.metrics import stdout, stdout_steps
 from harness.metrics.model import EventColumns, RestartMarker
 from harness.metrics.stdout import StdoutReader
 from harness.metrics.stdout_lines import Row
-from harness.metrics.stdout_rows import stretches_in
 from harness.metrics.stdout_shapes import RowShapes
 from harness.metrics.stdout_steps import rows_alone
+from harness.metrics.stdout_stretches import stretches_in
 from harness.record.store import MetricStore
 
 NUMBERS = st.sampled_from(
@@ -80,6 +80,8 @@ FORMS = {
     "thousands": "Step: {s},010/20,000 | loss: {0}",
     "both": "epoch={s} step={s} acc={1}",
     "head": "step 3 {{'loss': {0}, 'epoch': {e}}}",
+    "rank": "[rank{s}]: {{'loss': {0}, 'epoch': {e}}}",
+    "of rank": "[default{s}]:step={s} loss={0} lr={1}",
     "same": "{{'loss': 1.5, 'epoch': 1.5}}",
     "owner": "stats = {{'loss': {0}, 'epoch': {e}}}",
     "summary": "{{'train_runtime': {0}, 'train_loss': {1}, 'epoch': {e}}}",
@@ -115,24 +117,26 @@ ODD = (
 @st.composite
 def outputs(draw: st.DrawFn) -> bytes:
     """Rows of a few forms, mostly such as programs print, with odd ones and odd lines between them."""
-    forms = draw(st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=2))
+    forms = draw(st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3))
+    takes_turns = draw(st.booleans())
     parts = []
     for _ in range(draw(st.integers(2, 10))):
         if draw(st.integers(0, 3)) == 0:
             lines = draw(st.lists(st.sampled_from(ODD), min_size=1, max_size=3))
         else:
-            form, usual, first = (
-                FORMS[draw(st.sampled_from(forms))],
+            drawn, usual, first = (
+                forms if takes_turns else [draw(st.sampled_from(forms))],
                 draw(st.integers(0, 4)) > 0,
                 draw(st.integers(0, 40)),
             )
             lines = [
-                form.format(
+                FORMS[form].format(
                     f"{1 + number}.5", f"{number}e-05", s=first + number, e=f"{(first + number) / 20:.2f}"
                 ).encode()
                 if usual
-                else form.format(draw(NUMBERS), draw(NUMBERS), s=draw(STEPS), e=draw(EPOCHS)).encode()
+                else FORMS[form].format(draw(NUMBERS), draw(NUMBERS), s=draw(STEPS), e=draw(EPOCHS)).encode()
                 for number in range(draw(st.integers(1, 12)))
+                for form in drawn
             ]
         end = draw(st.sampled_from([b"\n", b"\n", b"\n", b"\n", b"\r", b"\r\n", b"\b", b"\n\n"]))
         parts += [line + end for line in lines]
@@ -271,7 +275,7 @@ def test_redrawn_as_alone(
     test_together_as_alone.hypothesis.inner_test(content, cuts, chunk, None, 10_000, tmp_path, monkeypatch)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("form", ["dict", "quoted", "eval", "step", "json", "nested", "pairs", "prose"])
+@pytest.mark.parametrize("form", ["dict", "quoted", "eval", "step", "json", "nested", "pairs", "prose", "rank"])
 def test_shapes_are_learned(form: str) -> None:
     """The usual rows have a shape, and many of them are read at once."""
     lines = [
@@ -327,11 +331,12 @@ def test_stored_by_rows_as_one_by_one(runs: list[tuple[int, int, bool]], data: s
     told: list[tuple[int, int]] = []
     for width, rows, rises in runs:
         order = data.draw(st.permutations(range(4)))[:width]
+        wall = data.draw(st.sampled_from([1e9, 0.0]))
         for row in range(rows):
             step = row if rises else data.draw(st.integers(-3, 3))
             tags += order
             steps += [step] * width
-            walls += [1e9 + row] * width
+            walls += [wall and wall + row] * width
         told.append((width, rows))
     values = [float(number) if number % 7 else float("nan") for number in range(len(tags))]
     for store, known in ((together, told), (alone, None)):
