@@ -250,7 +250,7 @@ def _look(one: Checkpoint, snapshot: Snapshot, launched_at: float) -> Checkpoint
 
 def _summed(one: Checkpoint, seen: CheckpointSeen) -> CheckpointSeen:
     """With the checksums of archives, whose values only their loader reads."""
-    told = [damaged_members(path) for path in one.opaque]
+    told = [damaged_members(path) for path in one.holders]
     problems, notes = [p for found, _ in told for p in found], [note for _, found in told for note in found]
     return replace(seen, status="damaged" if problems else seen.status, problems=(*seen.problems, *problems),
                    notes=(*seen.notes, *notes))

@@ -20,6 +20,7 @@ from harness.checkpoints.naming import (
     STATE_FILE,
     STEP_DIRECTORY,
     TRAILING_NUMBER,
+    ZERO_3,
     epoch_of,
     is_derived,
     is_numbered_place,
@@ -95,6 +96,14 @@ class Checkpoint:
     records: tuple[Path, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Those that its name holds."""
+
+    @property
+    def holders(self) -> tuple[Path, ...]:
+        """The opaque files, and of ZeRO stage 3 (whose model states have a rank in their name) the optimizer's shards,
+        in which its weights lie."""
+        if not any(path.name.startswith(ZERO_3) for path in self.opaque):
+            return self.opaque
+        return (*self.opaque, *(path for path in self.state if path.name.startswith(ZERO_3)))
 
     @property
     def is_resumable(self) -> bool:

@@ -14,6 +14,8 @@ OPAQUE_SUFFIXES = (
 _OPAQUE_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.bin$")
 MARKERS = ("_CHECKPOINT_METADATA", "_METADATA", ".metadata")
 """Files that make a directory a checkpoint of Orbax or of torch.distributed."""
+ZERO_3 = "zero_pp_rank_"
+"""Begins the names of DeepSpeed's shards, and those of its model states only in ZeRO stage 3."""
 RECORDS = ("trainer_state.json", "train_state.json", "training_state.json", "trainer_state.pt")
 """The trainer's own word on its step."""
 UNFINISHED = re.compile(

@@ -46,9 +46,9 @@ def _same_files(first: Checkpoint, second: Checkpoint) -> bool:
 
 def _same_storages(first: Checkpoint, second: Checkpoint) -> bool:
     """Whether archives of torch.save hold the same storages, by the sizes and checksums in their directories."""
-    if len(first.opaque) != len(second.opaque) or not first.opaque:
+    if len(first.holders) != len(second.holders) or not first.holders:
         return False
-    for a, b in zip(first.opaque, second.opaque, strict=True):
+    for a, b in zip(first.holders, second.holders, strict=True):
         marks = storage_marks(a)
         if not marks or marks != storage_marks(b):
             return False

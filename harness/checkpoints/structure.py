@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.checkpoints.archives import scan_archive
 from harness.checkpoints.huggingface import held_tensors, implied_problems, read_config, read_index
 from harness.checkpoints.inventory import Checkpoint
-from harness.checkpoints.naming import is_shard, missing_shards
+from harness.checkpoints.naming import ZERO_3, is_shard, missing_shards
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _LFS = b"version https://git-lfs"
@@ -132,7 +132,7 @@ def _archives(one: Checkpoint) -> list[str]:
 def _deepspeed(one: Checkpoint) -> list[str]:
     """Every rank's part: `mp_rank_NN_model_states.pt`, and ZeRO's `zero_pp_rank_R_mp_rank_NN_*` without a gap."""
     problems = _archives(one)
-    for stem in ("zero_pp_rank_", "mp_rank_", "bf16_zero_pp_rank_"):
+    for stem in (ZERO_3, "mp_rank_", "bf16_zero_pp_rank_"):
         files = [path for path in (*one.opaque, *one.state) if path.name.startswith(stem)]
         ranks = sorted({int(digits) for path in files if (digits := path.name[len(stem):].partition("_")[0]).isdigit()})
         if ranks and ranks != list(range(ranks[-1] + 1)):
@@ -142,11 +142,11 @@ def _deepspeed(one: Checkpoint) -> list[str]:
 
 def _zero_3(one: Checkpoint) -> list[str]:
     """ZeRO stage 3, whose model states have a rank in their name: each rank's optimizer shard holds weights."""
-    stem = "zero_pp_rank_"
-    if not any(path.name.startswith(stem) for path in one.opaque):
+    if not any(path.name.startswith(ZERO_3) for path in one.opaque):
         return []
-    models, shards = ({path.name.replace(f"_{kind}_states", "_*"): path for path in files if path.name.startswith(stem)}
-                      for kind, files in (("model", one.opaque), ("optim", one.state)))
+    models, shards = (
+        {path.name.replace(f"_{kind}_states", "_*"): path for path in files if path.name.startswith(ZERO_3)}
+        for kind, files in (("model", one.opaque), ("optim", one.state)))
     for kind, missing in (("optim", models.keys() - shards.keys()), ("model", shards.keys() - models.keys())):
         if missing:
             name = min(missing).replace("_*", f"_{kind}_states")

@@ -26,9 +26,7 @@ def target_of(one: Checkpoint, base: Path | None = None) -> Target:
     files = one.weights or tuple(path for path in one.opaque if path.name not in MARKERS) or one.state
     if adapter == "lightning" and not scan_archive(files[0]).is_lightning:
         adapter = "torch"
-    if adapter == "deepspeed" and any(path.name.startswith("zero_pp_rank_") for path in files):
-        # ZeRO stage 3: the weights lie in the optimizer's shards.
-        files = (*files, *one.state)
+    files = one.holders if adapter == "deepspeed" else files
     if not adapter and one.state and one.state[0].suffix in (".pt", ".pth", ".bin"):
         adapter = "torch"
     is_directory = adapter in _DIRECTORIES and bool(files)

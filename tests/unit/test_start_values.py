@@ -21,6 +21,7 @@ from harness import checkpoints
 from harness.checkpoints.command import Asked, checkpoints_report
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
+from harness.checkpoints.sameness import equal_earlier
 from harness.checkpoints.structure import read_structure
 from harness.checkpoints.targets import parts_of, starts_of, target_of
 
@@ -252,6 +253,18 @@ def test_gathered_weights_are_those_that_deepspeed_gathers(monkeypatch: pytest.M
     expected = torch.load(DEEPSPEED / "zero3-two-ranks-gathered.pt", weights_only=True)
     assert found.keys() == {f"module.{name}" for name in expected} and len(expected) == 11
     assert all(torch.equal(found[f"module.{name}"], value) for name, value in expected.items())
+
+
+def test_shards_that_moved_are_no_repetition(tmp_path: Path) -> None:
+    """The model states of stage 3 are placeholders and the same at every step; what was saved twice is told."""
+    for step in ("global_step0", "global_step5"):
+        shutil.copytree(DEEPSPEED / "zero3-two-ranks" / step, tmp_path / step)
+        for file in (DEEPSPEED / "zero3-two-ranks" / "global_step0").glob("*_model_states.pt"):
+            shutil.copy(file, tmp_path / step / file.name)
+    assert equal_earlier(find_checkpoints(tmp_path)) == ()
+    for file in (tmp_path / "global_step0").iterdir():
+        shutil.copy(file, tmp_path / "global_step5" / file.name)
+    assert len(equal_earlier(find_checkpoints(tmp_path))) == 2
 
 
 def _drop(path: Path) -> None:
