@@ -70,8 +70,10 @@ class RunSpec:
     """Out-dir of the run that this one retries."""
     approve: tuple[str, ...] = ()
     """Settings and parts of the identity that a person lets a retry change."""
+    policy: Path | None = None
+    """The policy file, for who runs the job again; what it said then is in the next four."""
     policy_digest: str | None = None
-    """SHA-256 of the policy file."""
+    """Its SHA-256."""
     required_gates: tuple[str, ...] = ()
     """Gates that the policy wants judged, also where this run has no need of them."""
     waivers: tuple[Mapping[str, Any], ...] = ()
@@ -121,7 +123,7 @@ class RunSpec:
         """Unknown keys are ignored, so that a newer out-dir can still be judged."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
-        for key in ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples", "retry_of"):
+        for key in _PATHS:
             if values.get(key) is not None:
                 values[key] = Path(values[key])
         for key in ("hp", "hp_flags", "stop_on", "approve", "expect", "required_gates", "waivers"):
@@ -129,6 +131,9 @@ class RunSpec:
         values["built_from"] = tuple((str(name), str(value)) for name, value in values.get("built_from") or ())
         values["thresholds"] = tuple((str(name), float(limit)) for name, limit in values.get("thresholds") or ())
         return cls(**values)
+
+
+_PATHS = ("out_dir", "workdir", "checkpoint_dir", "metrics_dir", "ssh_config", "samples", "retry_of", "policy")
 
 
 def _plain(value: Any) -> Any:

@@ -9,10 +9,10 @@ from harness.record.run_record import RunRecord
 from harness.spec import RunSpec
 
 _TEXTS = ("max_steps", "max_epochs", "early_stop_metric", "checkpoint_dir", "metrics_dir", "samples", "loss_tag",
-          "framework")
+          "framework", "policy", "reload_with")
 _CHANGED = {"cap": "cap", "early_stop_patience": "early-stop-patience", "early_stop_mode": "early-stop-mode",
             "early_stop_min_delta": "early-stop-min-delta", "crash_window_s": "crash-window",
-            "stop_grace_s": "stop-grace", "drain_grace_s": "drain-grace"}
+            "stop_grace_s": "stop-grace", "drain_grace_s": "drain-grace", "reload_timeout_s": "reload-timeout"}
 """Fields that have a default, with the option that sets each."""
 _SWITCHES = {"require_gpu": True, "check_resume": True, "allow_pickle": True, "probe": False, "observability": False,
              "reward_check": False, "fix": False}
@@ -23,8 +23,8 @@ def retry_words(record: RunRecord) -> tuple[str, ...]:
     """Words behind `pytest ... -m real_step`, the program's own command last; () for a run that others started.
 
     The retry takes the same out-dir, where the run before is kept below attempts/. A retry that was refused names the
-    run that it was to retry. --run-timeout is left out: where it ended the run, it would end the next one too. So is
-    --policy, of which only the digest is kept.
+    run that it was to retry. --run-timeout is left out: where it ended the run, it would end the next one too. The file
+    of --policy is read again, as it is then.
     """
     spec = record.spec
     if spec.attach is not None or record.last("asserted") is not None or not (spec.train_cmd or spec.demo):

@@ -33,6 +33,7 @@ def _policy(given: str | None, here: Path) -> dict[str, Any]:
     from harness.judge.gates import check_names
     from harness.judge.policy import read_policy
 
-    policy = read_policy((here / Path(given).expanduser()).absolute(), check_names())
-    return {"policy_digest": policy.digest, "thresholds": policy.thresholds, "required_gates": policy.required,
-            "waivers": policy.waivers}
+    path = (here / Path(given).expanduser()).absolute()
+    policy = read_policy(path, check_names())
+    return {"policy": path, "policy_digest": policy.digest, "thresholds": policy.thresholds,
+            "required_gates": policy.required, "waivers": policy.waivers}

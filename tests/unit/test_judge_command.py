@@ -298,6 +298,7 @@ def test_judged_logs_are_held_against_bands_and_a_policy(
     assert answer["decision"] == ("NO-GO" if missed else "CONDITIONAL")
     asked = json.loads((tmp_path / "out" / "run-spec.json").read_text())
     assert asked["thresholds"] == [["retry_rtol", 0.01]] and len(asked["policy_digest"]) == 64
+    assert asked["policy"] == str(policy)
 
 
 def test_metrics_beside_the_checkpoints_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
