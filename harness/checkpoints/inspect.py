@@ -24,7 +24,7 @@ from harness.checkpoints.inventory import (
     find_checkpoints,
     take_inventory,
 )
-from harness.checkpoints.naming import is_named_start, is_shard
+from harness.checkpoints.naming import is_named_start, is_shard, likeliest_delivered
 from harness.checkpoints.records import find_recorded_best
 from harness.checkpoints.sameness import equal_earlier, lost_tensors
 from harness.checkpoints.structure import read_structure
@@ -32,6 +32,8 @@ from harness.checkpoints.tensors import TensorFileError, scan_file
 
 MAX_NAMES = 50
 MAX_CHECKPOINTS = 1000
+MAX_DELIVERED = 2
+"""Models without a step that are read in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +186,9 @@ def _numbered(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def _unnumbered(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """The last two of them: a merged or final model."""
-    return [one for one in checkpoints if one.order == (-1, -1, -1)][-2:]
+    """The two of them that are likeliest delivered: a merged, a final, a best model."""
+    without = [one for one in checkpoints if one.order == (-1, -1, -1)]
+    return likeliest_delivered(without, lambda one: str(one.path), MAX_DELIVERED)
 
 
 def _is_new(path: Path, launched_at: float) -> bool:

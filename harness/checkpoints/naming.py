@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 INSPECTED_SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -45,6 +46,8 @@ _REFERENCE = re.compile(
     r"(^|[^a-z])(ref|reference|old|teacher|target|tgt|anchor|before|untrained|init|initial|base|start|orig|original|"
     r"pretrained)([^a-z]|$)", re.IGNORECASE)
 _DELIVERED = re.compile(r"(^|[^a-z])(best|latest|last|final|model|trained|after)([^a-z]|$)", re.IGNORECASE)
+_NAMED_RESULT = re.compile(r"(^|[^a-z])(best|final|merged|consolidated|exported?|fused)([^a-z]|$)", re.IGNORECASE)
+_NAMED_LAST = re.compile(r"(^|[^a-z])(last|latest)([^a-z]|$)", re.IGNORECASE)
 _SAVES = re.compile(r"checkpoint|ckpt|step|epoch|model|weights|\d", re.IGNORECASE)
 
 
@@ -148,3 +151,29 @@ def is_named_delivered(path: str) -> bool:
     place, _, name = path.rpartition("/")
     return _DELIVERED.search(name) is not None or step_of(name) is not None or (
         step_of(place.rpartition("/")[2]) is not None)
+
+
+Item = TypeVar("Item")
+
+
+def likeliest_delivered(items: Iterable[Item], path_of: Callable[[Item], str], count: int) -> list[Item]:
+    """At most `count` of the models without a step that are likeliest what a run delivers, in the order given.
+
+    By name first (best, final, merged; then last), what is called a reference or a start at last; then those that lie
+    nearer to the root; then the later ones.
+    """
+    listed = list(items)
+
+    def likelihood(index: int) -> tuple[int, int, int]:
+        path = path_of(listed[index])
+        place, _, name = path.rpartition("/")
+        name = name if not is_weight_file(name) or _is_told(name) else f"{place.rpartition('/')[2]}/{name}"
+        named = 2 if _NAMED_RESULT.search(name) else -1 if is_named_reference(path) else bool(_NAMED_LAST.search(name))
+        return named, -len((place if is_weight_file(path) else path).split("/")), index
+
+    chosen = sorted(range(len(listed)), key=likelihood)[-count:] if count > 0 else []
+    return [listed[index] for index in sorted(chosen)]
+
+
+def _is_told(name: str) -> bool:
+    return bool(_NAMED_RESULT.search(name) or _NAMED_LAST.search(name))

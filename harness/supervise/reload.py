@@ -11,7 +11,7 @@ from typing import Any
 from harness.checkpoints.function import function_of
 from harness.checkpoints.inventory import Checkpoint, find_all
 from harness.checkpoints.marks import MARKED, is_delivered, marks_of
-from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start
+from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start, likeliest_delivered
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import is_adapter, parts_of, starts_of, target_of
 from harness.judge.saved import Saved, best_checkpoint, saved_checkpoints
@@ -38,9 +38,9 @@ def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bo
 def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bool]) -> None:
     out_dir = plan.spec.out_dir
     with open_record(out_dir) as record:
-        chosen = _chosen(saved_checkpoints(record), best_checkpoint(record))
+        chosen = chosen_of(saved_checkpoints(record), best_checkpoint(record))
         prompts, saved = _prompts(record), saved_checkpoints(record)
-        beside = _beside(saved, chosen)
+        beside = beside_of(saved, chosen)
         marks = tuple(marks_of(record.fact("probe", "facts", {}) or {}))
     if not chosen:
         return
@@ -96,17 +96,19 @@ def _is_inspected(start: Start) -> bool:
     return all(path.suffix == INSPECTED_SUFFIX for path in start.files)
 
 
-def _chosen(saved: tuple[Saved, ...], best: Saved | None) -> list[Saved]:
-    """The best, and the last of those without a step: a merged model, a final one."""
-    delivered = [one for one in saved if one.step is None and one.status != "damaged"][-1:]
+def chosen_of(saved: tuple[Saved, ...], best: Saved | None) -> list[Saved]:
+    """The best, and of those without a step the one that is likeliest delivered: a merged model, a final one."""
+    without = [one for one in saved if one.step is None and one.status != "damaged"]
+    delivered = likeliest_delivered(without, lambda one: one.path, 1)
     return list({one.path: one for one in (*([best] if best else []), *delivered)}.values())
 
 
-def _beside(saved: tuple[Saved, ...], chosen: list[Saved]) -> list[Saved]:
+def beside_of(saved: tuple[Saved, ...], chosen: list[Saved]) -> list[Saved]:
     """Others without a step that may be what is delivered, of which only the probe's marks are looked for."""
     paths = {one.path for one in chosen}
-    return [one for one in saved if one.path not in paths and one.status != "damaged"
-            and is_delivered(one.path, one.step, None)][-MAX_BESIDE:]
+    others = [one for one in saved if one.path not in paths and one.status != "damaged"
+              and is_delivered(one.path, one.step, None)]
+    return likeliest_delivered(others, lambda one: one.path, MAX_BESIDE)
 
 
 def _prompts(record: RunRecord) -> tuple[str, ...]:

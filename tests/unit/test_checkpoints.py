@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from harness.checkpoints.compare import compare
 from harness.checkpoints.inspect import CheckpointFacts, inspect_run, verify_checkpoint
 from harness.checkpoints.inventory import Snapshot, find_checkpoints, take_snapshot
-from harness.checkpoints.naming import step_of
+from harness.checkpoints.naming import likeliest_delivered, step_of
 from harness.checkpoints.tensors import TensorFileError, read_header, scan_file, to_float
 
 Tensors = dict[str, torch.Tensor]
@@ -496,6 +496,34 @@ def test_delivered_model_that_equals_the_start_is_told(tmp_path: Path) -> None:
     assert facts.delivered_unchanged == (str(tmp_path / "final"),)
     save_file(trained, tmp_path / "final" / "model.safetensors")
     assert inspect_run([tmp_path], before, 0.0).delivered_unchanged == ()
+
+
+@pytest.mark.parametrize(("paths", "count", "chosen"), [
+    (["a/best.pt", "a/x.pt", "a/y.pt"], 1, ["a/best.pt"]),
+    (["a/best.pt", "a/last.pt", "a/z.pt"], 2, ["a/best.pt", "a/last.pt"]),
+    (["a/best/model.pt", "a/other/model.pt"], 1, ["a/best/model.pt"]),
+    (["a/merged", "a/teacher", "a/zz"], 2, ["a/merged", "a/zz"]),
+    (["a", "a/critic", "a/vae/decoder"], 1, ["a"]),
+    (["a/model.safetensors", "a/z/model.safetensors"], 1, ["a/model.safetensors"]),
+    (["a/base_merged", "a/u"], 1, ["a/base_merged"]),
+    (["a/u", "a/v"], 1, ["a/v"]),
+    (["a/restful", "a/v"], 1, ["a/v"]),
+    (["a/u"], 4, ["a/u"]),
+    ([], 2, []),
+])
+def test_likeliest_delivered_models_are_preferred(paths: list[str], count: int, chosen: list[str]) -> None:
+    """By what they are called, then by how near the root they lie, then the later one."""
+    assert likeliest_delivered(paths, lambda path: path, count) == chosen
+
+
+@pytest.mark.parametrize(("broken", "is_told"), [("best", True), ("final", True), ("zz_teacher", False)])
+def test_models_that_are_likeliest_delivered_are_read(broken: str, is_told: bool, tmp_path: Path) -> None:
+    """NaN in the best or the final model is found, although other models come behind it by name."""
+    for name in ("best", "final", "probe_a", "probe_b", "zz_teacher"):
+        save(tmp_path / name / "model.safetensors", {"w": torch.full((4,), float("nan") if name == broken else 1.0)})
+    save(tmp_path / "step_000005" / "model.safetensors", {"w": torch.ones(4)})
+    told = {Path(one.path).name for one in inspected(tmp_path).checkpoints if one.nonfinite}
+    assert told == ({broken} if is_told else set())
 
 
 def adapter(path: Path, value: float, config: str = "{}") -> None:

@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 from harness.checkpoints.inventory import find_checkpoints
 from harness.checkpoints.reload import Surroundings, Target, reload_checkpoint
 from harness.checkpoints.targets import target_of
+from harness.judge.saved import Saved
+from harness.supervise.reload import beside_of, chosen_of
 
 TINY_LM = Path(__file__).parents[2] / "fixtures" / "trainers" / "tiny_lm.py"
 
@@ -182,3 +184,17 @@ def test_memory_is_asked_for_by_the_weights_alone(format: str, tmp_path: Path) -
     torch.save({"v": torch.ones(100_000)}, place / "optimizer.pt")
     (one,) = find_checkpoints(tmp_path)
     assert one.size > 400_000 and target_of(one).bytes < 10_000
+
+
+def saved(*paths: str, step: int | None = None) -> tuple[Saved, ...]:
+    return tuple(Saved(path=path, step=step, status="not-inspected") for path in paths)
+
+
+def test_likeliest_delivered_models_are_loaded() -> None:
+    """The best one though others come behind it by name; of the rest those that may be delivered, and no start."""
+    numbered = saved("s/step_5.pt", step=5)
+    others = saved("s/best.pt", "s/head_1.pt", "s/head_2.pt", "s/init.pt", "s/last.pt", "s/x.pt", "s/y.pt", "s/z.pt")
+    chosen = chosen_of((*others, *numbered), numbered[0])
+    assert [one.path for one in chosen] == ["s/step_5.pt", "s/best.pt"]
+    assert [one.path for one in beside_of(others, chosen)] == ["s/last.pt", "s/x.pt", "s/y.pt", "s/z.pt"]
+    assert [one.path for one in chosen_of(saved("s/a.pt", "s/b.pt"), None)] == ["s/b.pt"]
