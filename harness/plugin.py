@@ -35,13 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _as_usage_error(session: HarnessSession) -> None:
-    try:
-        asked = session.resolve() is not None
-    except ConfigError as error:
-        raise pytest.UsageError(str(error)) from error
     option = session.config.option
     wanted = getattr(option, "markexpr", "").strip() in ("real_step", "smoke_capacity") and not session.is_worker
-    if wanted and not asked and not option.collectonly:
+    wanted = wanted and not option.collectonly
+    try:
+        asked = session.resolve() is not None
+        if wanted:
+            session.refuse_retry()
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from error
+    if wanted and not asked:
         raise pytest.UsageError(NO_SOURCE)
 
 

@@ -77,6 +77,14 @@ class HarnessSession:
             )
         return self._request
 
+    def refuse_retry(self) -> None:
+        """ConfigError for a run that cannot be retried, as its evidence tells; the supervisor looks again."""
+        request = self.resolve()
+        if request is not None and request.spec is not None and request.spec.retry_of is not None:
+            from harness.retry.earlier import read_earlier
+
+            read_earlier(request.spec.retry_of)
+
     def worker_input(self) -> dict[str, str]:
         """What an xdist worker must share with the controller."""
         self.resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from harness.errors import ConfigError
 from harness.record import outdir
+from harness.record.text_file import not_text
 
 MAX_FILES = 4096
 _TORCHRUN = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,6})/(?:stdout|stderr)\.log$")
@@ -39,7 +41,7 @@ class Inputs:
 
 
 def find_inputs(paths: Iterable[Path]) -> Inputs:
-    """The logs of some files and directories. ConfigError where one is not there, or holds no log."""
+    """The logs of some files and directories. ConfigError where one is not there, is no text, or holds no log."""
     logs: list[LogFile] = []
     run: Path | None = None
     given = list(paths)
@@ -51,6 +53,9 @@ def find_inputs(paths: Iterable[Path]) -> Inputs:
             else:
                 logs += _tree(path)
         elif path.is_file():
+            with contextlib.suppress(OSError, ValueError):
+                if odd := not_text(path):
+                    raise ConfigError(f"{path}: {odd}")
             logs.append(named_log(path))
         else:
             raise ConfigError(f"{path}: no such file or directory; give logs, an out-dir or a directory of logs")

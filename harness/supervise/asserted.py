@@ -25,10 +25,11 @@ from harness.frameworks.registry import adapter_named, detect
 from harness.judge.report import write_report
 from harness.metrics.tracked import CLOCK_SLACK_S
 from harness.record import outdir
-from harness.record.files import open_regular, write_json
+from harness.record.files import write_json
 from harness.record.journal import Journal
 from harness.record.merge import PRINTED
 from harness.record.redaction import Redactor
+from harness.record.text_file import not_text
 from harness.spec import RunSpec
 from harness.supervise.collect import Collection, named_places
 from harness.supervise.log import LogWriter
@@ -99,10 +100,12 @@ def judge_ended(spec: RunSpec, said: Said) -> dict[str, Any]:
 
 def _readable(log: Path) -> None:
     try:
-        os.close(open_regular(log))
+        odd = not_text(log)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"--log {log}: cannot be read: {why}") from error
+    if odd:
+        raise ConfigError(f"--log {log}: {odd}")
 
 
 def write_spec(spec: RunSpec, redactor: Redactor) -> None:

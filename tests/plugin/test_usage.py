@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
+
+from harness.judge.report import write_report
+from harness.record.outdir import Lease
+from tests.unit.run_dirs import RunDir
 
 from .conftest import Project
 
@@ -51,6 +57,23 @@ def test_bad_options_are_usage_errors(project: Project, flags: tuple[str, ...], 
     assert message in done.stdout
     assert "Traceback" not in done.stdout
     assert not project.out_dir.exists()
+
+
+@pytest.mark.parametrize("fault", ["other decision", "torn journal", "goes on"])
+def test_run_that_cannot_be_retried_is_a_usage_error(project: Project, fault: str) -> None:
+    """What only its evidence tells is told before anything begins, with what to look at."""
+    place = RunDir(exit_code=1).write(project.path / "before")
+    report = write_report(place)
+    if fault == "other decision":
+        (place / "train-model.json").write_text(json.dumps({**report, "decision": "GO"}))
+    elif fault == "torn journal":
+        lines = (place / "journal.jsonl").read_text().splitlines()
+        (place / "journal.jsonl").write_text("\n".join([*lines[:3], lines[3][:20], *lines[4:]]) + "\n")
+    with Lease(place) if fault == "goes on" else nullcontext():
+        done = project.run("--train-cmd", project.toy(), "--retry-of", "before")
+    assert done.returncode == USAGE_ERROR, done.stdout
+    assert "--retry-of" in done.stdout and "Traceback" not in done.stdout
+    assert not project.out_dir.exists() and project.launches == []
 
 
 def test_missing_command_is_told_without_the_marker_too(project: Project) -> None:

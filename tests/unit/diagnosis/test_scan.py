@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.diagnosis import events, scan
-from harness.diagnosis.inputs import find_inputs
+from harness.diagnosis.inputs import find_inputs, named_log
 from harness.diagnosis.prefixes import split_label, stamp_in
 from harness.diagnosis.read import read_run
 from harness.diagnosis.scan import LogScanner, has_sign
@@ -56,7 +56,7 @@ def test_no_bytes_are_an_error(tmp_path_factory: pytest.TempPathFactory, data: b
     """Whatever a log holds is read to its end."""
     path = tmp_path_factory.mktemp("bytes") / "run.log"
     path.write_bytes(b"Traceback (most recent call last):\n" + data + b"\nChildFailedError\n" + data)
-    assert read_run(find_inputs([path]).logs, exit_code=1).num_bytes == path.stat().st_size
+    assert read_run([named_log(path)], exit_code=1).num_bytes == path.stat().st_size
 
 
 @settings(max_examples=200, deadline=None)
