@@ -33,6 +33,8 @@ _DICT_PAIR = re.compile(
     rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_][\w.]{{0,30}}\()?(['"]?)({_NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
 )
 _DICT_OWNER = re.compile(r"([A-Za-z_]\w{0,60})\s?=\s?$")
+MAX_OWNER = 64
+"""Characters that it may take."""
 _STATS_NAME = re.compile(r"(?i)(stats|metrics|logs?|losses)$")
 _TEXT_PAIR = re.compile(
     r"(?<![\w./-])(?:((?i:train|training|val|valid|validation|eval|test))[ ]+)?([A-Za-z][\w./@]{0,99})"
@@ -166,10 +168,15 @@ Said = Row | Bar | Banner | EpochLine
 
 def read_line(raw: bytes) -> list[Said]:
     """What a line says, in its order; mostly nothing."""
-    if b"{" in raw:
-        row = _dict_row(raw)
-        if row is not None:
-            return [row]
+    start = raw.find(b"{")
+    if start >= 0:
+        head = _text(raw[max(0, start - 2000) : start])
+        if _is_anothers(head):
+            raw = _without_dict(raw, start)
+        else:
+            row = _dict_row(raw, start, head)
+            if row is not None:
+                return [row]
     if len(raw) > MAX_TEXT:
         return []
     if b"%|" in raw or b"it/s" in raw:
@@ -191,16 +198,30 @@ def _text(raw: bytes) -> str:
     return _ANSI.sub("", raw.decode("utf-8", "replace"))
 
 
-def _dict_row(raw: bytes) -> Row | None:
-    start = raw.find(b"{")
+def _is_anothers(head: str) -> bool:
+    """Whether a dict behind it has a name that is none of metrics: `config={...}`, `rollout_completion={...}`."""
+    owner = _DICT_OWNER.search(head[-MAX_OWNER:]) if "=" in head[-2:] else None
+    return owner is not None and not _STATS_NAME.search(owner[1])
+
+
+def _without_dict(raw: bytes, start: int) -> bytes:
+    """The words of a line around a dict: the texts in it may be those of samples."""
+    end = raw.rfind(b"}")
+    is_quoted = raw[start + 1 : start + 20].lstrip()[:1] in (b"'", b'"')
+    return raw[:start] + b"{}" + raw[end + 1 :] if is_quoted and end > start else raw
+
+
+@lru_cache(maxsize=256)
+def ends_in_anothers(head: bytes) -> bool:
+    """As read_line tells it of a line with a quoted dict behind these bytes, MAX_OWNER at most."""
+    return _is_anothers(_text(head))
+
+
+def _dict_row(raw: bytes, start: int, head: str) -> Row | None:
     end = raw.rfind(b"}")
     if end <= start + 2 or len(raw) > 1 << 20:
         return None
     body = raw[start : end + 1].decode("utf-8", "replace")
-    head = _text(raw[max(0, start - 2000) : start]) if start else ""
-    owner = _DICT_OWNER.search(head) if start else None
-    if owner is not None and not _STATS_NAME.search(owner[1]):
-        return None
     first = body[1:20].lstrip()[:1]
     if first == '"':
         row = _json_row(body)
@@ -352,9 +373,9 @@ def _prose(text: str) -> list[Said]:
     epoch, step = _EPOCH.search(text), _STEP.search(text)
     if epoch is None and step is None:
         return []
-    if engine := _DEEPSPEED.search(text):
+    if ", skipped=" in text and (engine := _DEEPSPEED.search(text)):
         return [Row(values=_rates(engine[2]), step=int(engine[1]), is_text=True)]
-    named = re.search(r"(?:^|\s)metric=(\S{1,100}) value=(\S{1,40})", text)
+    named = re.search(r"(?:^|\s)metric=(\S{1,100}) value=(\S{1,40})", text) if "metric=" in text else None
     pairs: dict[str, float] = {}
     if named and re.fullmatch(_NUMBER, named[2]):
         pairs[named[1]] = float(named[2])
@@ -376,13 +397,15 @@ def _prose(text: str) -> list[Said]:
             Row(values={}, step=_count_of(step, 1), step_total=_count_of(step, 2),
                 epoch=float(_plain(epoch[1])) if epoch else None, num_epochs=_count_of(epoch, 2), is_text=True)
         ]
-    alone = re.fullmatch(r"(?i)\s{0,9}epoch\s\[?(\d{1,9})\s?/\s?(\d{1,9})\]?:?\s{0,99}", text)
+    alone = "/" in text and re.fullmatch(r"(?i)\s{0,9}epoch\s\[?(\d{1,9})\s?/\s?(\d{1,9})\]?:?\s{0,99}", text)
     return [EpochLine(epoch=int(alone[1]), num_epochs=int(alone[2]))] if alone else []
 
 
 def _banner(text: str) -> Banner | None:
     if "***** Running " in text:
         return Banner(key="start" if "Running training" in text else "stop")
+    if " = " not in text and "Continuing training" not in text:
+        return None
     for key, pattern in _BANNERS.items():
         match = pattern.search(text)
         if match:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from harness.metrics.stdout_lines import MAX_OWNER, ends_in_anothers
 from harness.record.hints import Hints
 
 _SIGNS = (b"step", b"epoch", b"iter", b"***", b"num ex", b"batch size", b"loss:")
@@ -38,7 +39,8 @@ class LineScan:
             end = end if end >= 0 else len(data)
             if start > begin:
                 self._pass(data[begin:start], picked)
-            picked.append((data[start:end], self.is_cleared))
+            if not _is_silent(data, start, at, end):
+                picked.append((data[start:end], self.is_cleared))
             self.is_cleared = False
             begin, at = end + 1, data.find(b"{", end)
         if begin < len(data):
@@ -65,6 +67,20 @@ class LineScan:
         if not others and len(lines) >= _FEWEST and _are_redraws(lines):
             lines = [lines[0], lines[-1]]
         picked += [(line, False) for line in lines]
+
+
+def _is_silent(data: bytes, start: int, at: int, end: int) -> bool:
+    """Whether a line is a quoted dict, from `at` on, that has the name of something else than metrics, as that of a
+    sample has, behind words without a sign; see read_line."""
+    if data[at - 1 : at] != b"=" or data[at + 1 : at + 2] not in (b'"', b"'") or data[end - 1 : end] != b"}":
+        return False
+    head = data[max(start, at - MAX_OWNER) : at]
+    words = head.rfind(b" ") + 1
+    return words > 0 and ends_in_anothers(head[words:]) and not _may_say(data[start:at])
+
+
+def _may_say(head: bytes) -> bool:
+    return _is_signed(head.lower()) or head.find(b"/") >= 0 or head.find(_BAR) >= 0
 
 
 def leaves_cleared(stretch: bytes) -> bool:

@@ -62,7 +62,7 @@ class Shape:
     line: re.Pattern[bytes]
     """Its groups are the numbers that mean something."""
     sign: bytes
-    """Stands in each of them."""
+    """Stands in each of them, mostly before a value."""
     tags: tuple[str, ...]
     places: tuple[int, ...]
     """Groups of the values."""
@@ -238,7 +238,7 @@ def _another(text: bytes) -> bytes:
 def _compiled(
     raw: bytes, tokens: list[re.Match[bytes]], roles: list[_Role | None], base: Row, *, is_json: bool
 ) -> Shape | None:
-    strict, words, position = [], [], 0
+    strict, words, names, position = [], [], [], 0
     places: dict[_Role, int] = {}
     quoted = False
     for token, role in zip(tokens, roles, strict=True):
@@ -255,10 +255,11 @@ def _compiled(
             quoted = raw[token.end() : token.end() + 1] in (b"'", b'"')
         strict.append(re.escape(word) + (b"(" if role.name else b"(?:") + pattern + b")")
         words.append(word)
+        names += [word] if role.name == "value" else []
         position = token.end()
     words.append(raw[position:])
     end = re.escape(words[-1])
-    sign = max(words, key=len)
+    sign = max([name for name in names if len(name) >= 3] or words, key=len)
     if len(sign) < 3:
         return None
     one = b"".join(strict) + end

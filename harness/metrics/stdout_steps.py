@@ -10,7 +10,7 @@ import math
 import operator
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, compress
 
 from harness.metrics.model import RestartMarker
@@ -348,7 +348,7 @@ class StdoutParser:
         self.last_step, self._has_steps = step, True
         if row.values and row.epoch is not None and row.step_total is None:
             # The step is the run's, so that the epoch beside it tells how long epochs are.
-            row = replace(row, values={"epoch": row.epoch, **row.values})
+            row.values = {"epoch": row.epoch, **row.values}
         if row.values:
             self._emit(row, step)
 

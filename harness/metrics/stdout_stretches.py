@@ -12,6 +12,9 @@ from typing import NamedTuple
 from harness.metrics.stdout_rows import MixedRows, Rows, rows_of
 from harness.metrics.stdout_shapes import Shape
 
+_SPARSE = 2
+"""Where fewer than one of so many lines holds a sign, only those around it are searched."""
+
 
 class Stretch(NamedTuple):
     """Lines of known shapes that follow each other."""
@@ -100,7 +103,36 @@ def stretches_in(data: bytes, shapes: Sequence[Shape], fewest: int) -> Iterator[
     many = often(shapes, data, fewest)
     if not many:
         return
-    found = Lines(many, data)
+    if _SPARSE * sum(data.count(shape.sign) for shape in many) > data.count(b"\n"):
+        yield from _stretches_of(data, many, fewest)
+        return
+    for begin, end in _clumps(data, many, fewest):
+        for start, stop, rows in _stretches_of(data[begin:end], many, fewest):
+            yield Stretch(begin + start, begin + stop, rows)
+
+
+def _clumps(data: bytes, shapes: Sequence[Shape], fewest: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of at least so many lines in a row that hold a sign."""
+    ends: dict[int, int] = {}
+    for shape in shapes:
+        at = data.find(shape.sign)
+        while at >= 0:
+            end = data.find(b"\n", at) + 1 or len(data)
+            ends[data.rfind(b"\n", 0, at) + 1] = end
+            at = data.find(shape.sign, end)
+    first, lines, last = 0, 0, -1
+    for start in [*sorted(ends), -1]:
+        if start == last:
+            lines += 1
+        else:
+            if lines >= fewest:
+                yield first, last
+            first, lines = start, 1
+        last = ends.get(start, -1)
+
+
+def _stretches_of(data: bytes, shapes: Sequence[Shape], fewest: int) -> Iterator[Stretch]:
+    found = Lines(shapes, data)
     gaps, lines, first, at = found.gaps, found.lines, 0, 0
     for place in [*(place for place, gap in enumerate(gaps[:-1]) if gap), len(lines)]:
         end = at + sum(map(len, lines[first:place]))

@@ -233,6 +233,10 @@ def test_recorded_areno_log() -> None:
         ("loss=0.5", []),
         ("{'loss': __import__('os').getpid(), 'step': 3}", []),
         ("rollout_completion={\"step\": 2, \"reward\": 0.5}", []),
+        ('12:30:01 INFO a.py:7 - rollout={"kind": "x", "completion": "at step 5 loss: 0.25 it was {bad}"}', []),
+        ("step 3 args={'note': 'loss: 4'} loss: 0.5", [("loss", 3, 0.5)]),
+        ("step={'a': 1} 3 loss: 0.5", []),
+        ("step 3 stats={'loss': 4}", [("loss", 3, 4.0)]),
         ("epoch=0 step=1 role=policy stage=train_end pairs=2", []),
         ("worker.py:170 step 3 took 5s", []),
     ],
@@ -398,6 +402,8 @@ SAID = (
     *(bar(done, 20, "Epoch 1") for done in (0, 7, 20)), *(bar(done, 3, "epochs") for done in (0, 1)),
     "{'loss': 1.5, 'grad_norm': 0.5, 'epoch': 0.25}", "{'loss': '1.25', 'grad_norm': 'nan', 'epoch': '0.5'}",
     "{'eval_loss': 2.5, 'epoch': 0.5}", '{"step": 3, "loss": 0.5}', "step 4: loss=0.25", " " * 30, "", "noise",
+    'at 12:01 - sample={"text": "step 5: loss=0.5"}', 'step 6 sample={"n": 1}',
+    'step 6 loss=1.5 sample={"n": "step 7"}', 'a 1/7 run={"n": 1}', 'x stats={"step": 8, "loss": 0.5}', 'b sample={"n": 1} step 9: loss=0.5', 'c sample={n: 1}',
     "***** Running training *****", "  Total optimization steps = 20", "{'train_runtime': 9.0, 'epoch': 1.0}",
 )
 

@@ -80,6 +80,8 @@ FORMS = {
     "thousands": "Step: {s},010/20,000 | loss: {0}",
     "both": "epoch={s} step={s} acc={1}",
     "head": "step 3 {{'loss': {0}, 'epoch': {e}}}",
+    "areno": "10:0{s} a.py:2 - epoch=0 step={s} metric=kl value={0}",
+    "sample": "10:0{s} a.py:7 - sample={{'step': {s}, 'text': 'step {s} loss: {0}'}}",
     "rank": "[rank{s}]: {{'loss': {0}, 'epoch': {e}}}",
     "of rank": "[default{s}]:step={s} loss={0} lr={1}",
     "same": "{{'loss': 1.5, 'epoch': 1.5}}",
