@@ -403,7 +403,8 @@ SAID = (
     "{'loss': 1.5, 'grad_norm': 0.5, 'epoch': 0.25}", "{'loss': '1.25', 'grad_norm': 'nan', 'epoch': '0.5'}",
     "{'eval_loss': 2.5, 'epoch': 0.5}", '{"step": 3, "loss": 0.5}', "step 4: loss=0.25", " " * 30, "", "noise",
     'at 12:01 - sample={"text": "step 5: loss=0.5"}', 'step 6 sample={"n": 1}',
-    'step 6 loss=1.5 sample={"n": "step 7"}', 'a 1/7 run={"n": 1}', 'x stats={"step": 8, "loss": 0.5}', 'b sample={"n": 1} step 9: loss=0.5', 'c sample={n: 1}',
+    'step 6 loss=1.5 sample={"n": "step 7"}', 'a 1/7 run={"n": 1}', 'x stats={"step": 8, "loss": 0.5}',
+    'b sample={"n": 1} step 9: loss=0.5', 'c sample={n: 1}',
     "***** Running training *****", "  Total optimization steps = 20", "{'train_runtime': 9.0, 'epoch': 1.0}",
 )
 
