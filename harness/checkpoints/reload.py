@@ -175,7 +175,7 @@ def _ask(request: Mapping[str, Any], target: Target, where: Surroundings, memory
     # A directory of its own: what a checkpoint writes beside itself lands nowhere.
     with tempfile.TemporaryDirectory(prefix="real-step-reload-") as place:
         ended = run_child([str(where.interpreter), str(CHILD)], request, answers.append,
-                          cwd=Path(place), environ=_environment(where), limits=limits, hold=True)
+                          cwd=Path(place), environ=child_environment(where.environ), limits=limits, hold=True)
     if not answers:
         return _unanswered(ended)
     answer = {key: value for part in answers for key, value in part.items()}
@@ -221,10 +221,11 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
     }
 
 
-def _environment(where: Surroundings) -> dict[str, str]:
+def child_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The trainer's environment without the probe, network, trackers and accelerators."""
     from harness.probe import site_dir
 
-    environ = {name: value for name, value in where.environ.items() if name not in LEFT_OUT}
+    environ = {name: value for name, value in given.items() if name not in LEFT_OUT}
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(site_dir())]
     environ.pop("PYTHONPATH", None)
     return environ | QUIET | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})

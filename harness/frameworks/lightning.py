@@ -22,6 +22,7 @@ from harness.frameworks.base import (
     Written,
 )
 from harness.frameworks.classes import find_class
+from harness.frameworks.evaluation import Evaluation, without
 from harness.frameworks.settings import Setting, Settings
 from harness.frameworks.source import UNKNOWN, Program
 from harness.record.reasons import Reason
@@ -95,6 +96,21 @@ class LightningAdapter:
             start_weights=str(resumed) if resumed else None,
             model_class=find_class(settings.program, "LightningModule"),
         )
+
+    def evaluation(
+        self, command: TrainingCommand, program: Program, checkpoint: Path, place: Path
+    ) -> Evaluation | None:
+        """`validate` of a LightningCLI, which takes the flags of `fit`."""
+        words = list(command.script_args)
+        if not program.calls("LightningCLI") or "fit" not in words:
+            return None
+        words[words.index("fit")] = "validate"
+        own = ("default_root_dir", "logger", "accelerator", "devices", "num_nodes", "strategy")
+        words = without(words, "--ckpt_path", *(f"--trainer.{name}" for name in own))
+        words += [f"--ckpt_path={checkpoint}", f"--trainer.default_root_dir={place}", "--trainer.logger=CSVLogger",
+                  f"--trainer.logger.save_dir={place}", "--trainer.accelerator=cpu", "--trainer.devices=1",
+                  "--trainer.num_nodes=1", "--trainer.strategy=auto"]
+        return Evaluation(adapter="lightning", argv=(*command.launcher_part, *words))
 
     def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
         """hparams.yaml of save_hyperparameters(), config.yaml of a LightningCLI."""

@@ -25,6 +25,7 @@ from harness.frameworks.base import (
     Written,
 )
 from harness.frameworks.capacity import KnowsSmokes, Smoke
+from harness.frameworks.evaluation import Evaluation, KnowsEvaluation
 from harness.frameworks.jax import JaxAdapter
 from harness.frameworks.keras import KerasAdapter
 from harness.frameworks.lightning import LightningAdapter
@@ -125,6 +126,16 @@ def smokes_of(name: str, command: TrainingCommand, place: Path, *, gpu: bool) ->
     """The smokes of a command by its trainer's adapter; none where it knows none."""
     adapter = adapter_named(name) if name != FALLBACK.name else FALLBACK
     return adapter.smokes(command, place, gpu=gpu) if isinstance(adapter, KnowsSmokes) else ()
+
+
+def evaluation_of(
+    name: str, command: TrainingCommand, workdir: Path, checkpoint: Path, place: Path
+) -> Evaluation | None:
+    """The command that evaluates what a command saved, by its trainer's adapter; None where it knows none."""
+    adapter = adapter_named(name) if name != FALLBACK.name else FALLBACK
+    if not isinstance(adapter, KnowsEvaluation):
+        return None
+    return adapter.evaluation(command, read_program(command, workdir), checkpoint, place)
 
 
 def effective_values(facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:

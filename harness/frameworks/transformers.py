@@ -28,6 +28,7 @@ from harness.frameworks.base import (
     Preparation,
     Written,
 )
+from harness.frameworks.evaluation import Evaluation, is_on, without
 from harness.frameworks.settings import Settings, is_config_alone
 from harness.frameworks.source import Program
 from harness.spec import RunSpec
@@ -166,6 +167,22 @@ class TransformersAdapter:
             picked |= _peak_rate(state)
             values |= effective.values_of(picked, str(states[0]))
         return values
+
+    def evaluation(
+        self, command: TrainingCommand, program: Program, checkpoint: Path, place: Path
+    ) -> Evaluation | None:
+        """Of a script with --do_train and --do_eval, as those of transformers: the model from what was saved."""
+        given = [command.flag("--do_train"), command.flag("--do_eval")]
+        model, output = command.flag("--model_name_or_path"), command.flag("--output_dir")
+        if not all(map(is_on, given)) or not model or not output or not (
+                program.names("transformers") & set(self.parsers)):
+            return None
+        words = without(
+            command.script_args, "--do_train", "--do_predict", "--model_name_or_path", "--output_dir", "--report_to",
+            "--resume_from_checkpoint", "--push_to_hub", "--logging_dir", "--use_cpu", "--no_cuda")
+        words += ["--model_name_or_path", str(checkpoint), "--output_dir", str(place), "--report_to", "none",
+                  "--use_cpu", "True"]
+        return Evaluation(adapter="transformers", argv=(*command.launcher_part, *words))
 
     def override_flags(self, command: TrainingCommand, spec: RunSpec) -> FlagTable:
         """The fields of TrainingArguments and its kin, as the installed release declares them."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from harness.checkpoints.function import USAGE
+from harness.judge.checks_eval import open_evaluation
 from harness.judge.checks_rollouts import tags_of
 from harness.judge.checks_saving import reloads_of
 from harness.judge.observe import Observation
@@ -21,7 +22,7 @@ def advisories(seen: Observation) -> list[dict[str, Any]]:
     if seen.facts is None or seen.record.store is None:
         return []
     found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen), _cut(seen),
-             _unused(seen), _rate_ended(seen)]
+             _unused(seen), _rate_ended(seen), _evaluates_otherwise(seen)]
     return [item for item in found if item is not None]
 
 
@@ -95,6 +96,16 @@ def _cut(seen: Observation) -> dict[str, Any] | None:
     return _finding("trajectories were cut at the context limit",
                     f"{cuts['cut']} of {cuts['kept']} that were trained on lack their later turns, as the output says",
                     "give the agent a longer context or shorter turns")
+
+
+def _evaluates_otherwise(seen: Observation) -> dict[str, Any] | None:
+    """The program's own evaluation of what it saved, which may be made otherwise than in the run."""
+    observed = open_evaluation(seen)
+    if not observed:
+        return None
+    return _finding("the program's own evaluation of what it saved is not the logged one", f"{observed}; no other "
+                    "checkpoint shows whether the two can be compared", f"evaluate it by {USAGE}, or keep two "
+                    "checkpoints that were evaluated")
 
 
 def _unused(seen: Observation) -> dict[str, Any] | None:

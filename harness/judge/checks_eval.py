@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.checkpoints.function import FLAG, TOLERANCE, agrees
@@ -16,6 +16,7 @@ from harness.judge.saved import metric_value, saved_checkpoints
 from harness.record.reasons import Reason
 from harness.record.store import TagSummary
 from harness.record.vocabulary import CheckStatus
+from harness.watch.early_stopping import is_evaluation, same_metric
 from harness.watch.replay import find_series
 
 NAME, EXPECTED = "eval_agrees", f"the logged evaluation {TOLERANCE}"
@@ -25,7 +26,7 @@ NEIGHBOURS = 1
 
 def check_eval_agrees(seen: Observation) -> Check:
     """What the reloaded model gives, by its own class or by the user's function, is what was logged of it."""
-    found = [one for item in reloads_of(seen) for one in _of_reload(seen, item)]
+    found = [one for item in reloads_of(seen) for one in _of_reload(seen, item)] + _by_its_own_mode(seen)[0]
     for status in (CheckStatus.FAILED, CheckStatus.UNPROVEN):
         if bad := next((one for one in found if one.status is status), None):
             return bad
@@ -64,6 +65,33 @@ def _of_function(seen: Observation, item: dict[str, Any], function: dict[str, An
                 yield _compared(seen, item, metric, value, name) or _not_logged(seen, item, metric, value, name)
         if not values:
             yield not_applicable(NAME, f"{name} names no metric: its {function.get('outputs')} outputs are finite")
+
+
+def _by_its_own_mode(seen: Observation) -> tuple[list[Check], str]:
+    """(what the program's own evaluation of what it saved tells, what it leaves open).
+
+    A disagreement counts where the same mode gives another checkpoint of the run what was logged of that: it may
+    evaluate otherwise than the run did, with other data or another weight of a loss's parts.
+    """
+    entries = [entry for entry in seen.record.every("own-evaluation") if entry.get("status") == "ok"]
+    values = {is_control: {metric: one for metric, value in (entry.get("metrics") or {}).items()
+                           if isinstance(value, (int, float)) and (one := _compared(seen, entry, metric, value, ""))}
+              for entry in entries if isinstance(is_control := entry.get("is_control"), bool)}
+    found, open_ = list[Check](), ""
+    for metric, one in values.get(False, {}).items():
+        control = values.get(True, {}).get(metric)
+        if one.status is CheckStatus.PASSED:
+            found.append(replace(one, observed=f"{one.observed}, by its own evaluation mode"))
+        elif one.status is CheckStatus.FAILED and control is not None and control.status is CheckStatus.PASSED:
+            found.append(replace(one, why=f"{one.why}: the same command gives another checkpoint {control.observed}"))
+        elif one.status is CheckStatus.FAILED:
+            open_ = open_ or one.observed
+    return found, open_
+
+
+def open_evaluation(seen: Observation) -> str:
+    """A disagreement of the program's own evaluation mode that nothing shows to be the model's; "" for none."""
+    return _by_its_own_mode(seen)[1]
 
 
 def _not_finite(item: dict[str, Any], metric: str, name: str) -> Check:
@@ -148,23 +176,34 @@ def _steps_meet(seen: Observation) -> bool:
     return seen.facts is not None and seen.facts.step_unit == "step" and counts_steps(seen)
 
 
-def _tags(seen: Observation, metric: str) -> list[TagSummary]:
-    """The series of a metric; what was only printed, whose values are rounded, where it stands nowhere else."""
+def _tags(seen: Observation, metric: str) -> tuple[list[TagSummary], list[TagSummary]]:
+    """(the series that a metric names best, those and its evaluations in other spellings); what was only printed,
+    whose values are rounded, where it stands nowhere else."""
     for tags in (seen.tags, seen.printed):
         fresh = {(tag.run, tag.tag): tag for tag in tags if tag.fresh_points}
         if found := find_series(metric, fresh):
-            return [fresh[key] for key in found]
-    return []
+            others = [tag for key, tag in fresh.items()
+                      if key not in found and is_evaluation(tag.tag) and same_metric(metric, tag.tag)]
+            best = [fresh[key] for key in found]
+            return best, [*best, *others]
+    return [], []
 
 
 def _pass_over(seen: Observation, metric: str, step: int | None, value: float) -> _Logged | None:
     """One pass over each series of the metric; None where there is none."""
     store, logged = seen.record.store, _Logged()
     shift = 1 if seen.facts is not None and seen.facts.step_base == 0 else 0
-    for tag in _tags(seen, metric) if store is not None else ():
-        assert store is not None
+    best, every = _tags(seen, metric)
+    if store is None or not best:
+        return None
+    for tag in best:
         for point in store.iter_series(tag.tag, run=tag.run):
             _take(logged, _At(tag.tag, point.step + shift, point.value), point.step + shift, step, value)
+    near = (None, None) if step is None else (step - shift - NEIGHBOURS, step - shift + NEIGHBOURS)
+    for tag in every if logged.agreeing is None else ():
+        written = store.iter_written(tag.tag, run=tag.run, first=near[0], last=near[1])
+        logged.agreeing = logged.agreeing or next(
+            (_At(tag.tag, at + shift, one) for at, one in written if agrees(value, one)), None)
     return logged if logged.count else None
 
 

@@ -54,12 +54,13 @@ class ChildEnd:
 
 def run_child(
     argv: Sequence[str], request: Mapping[str, Any], take: Take, *, cwd: Path, environ: Mapping[str, str],
-    limits: Limits, hold: bool = False,
+    limits: Limits, hold: bool = False, printed: Callable[[bytes], object] = lambda data: None,
 ) -> ChildEnd:
     """Run `argv` with a JSON request as a line on its standard input; `take` gets every message that it writes to
     the descriptor named in the request. Nothing that it started is left.
 
-    With `hold` its standard input stays open as long as this process lives, so that a child can end with it.
+    `printed` gets what it prints. With `hold` its standard input stays open as long as this process lives, so that a
+    child can end with it.
     """
     read_end, write_end = os.pipe()
     token = uuid.uuid4().hex
@@ -72,7 +73,7 @@ def run_child(
         return ChildEnd(code="interpreter", problem=f"{argv[0]}: cannot be started: {error.strerror}")
     finally:
         os.close(write_end)
-    watch = _Watch(process, read_end, take, limits)
+    watch = _Watch(process, read_end, take, limits, printed)
     try:
         with contextlib.suppress(BrokenPipeError):
             assert process.stdin is not None
@@ -94,8 +95,9 @@ def run_child(
 class _Watch:
     """Reads what a child says and prints, and looks at what it uses."""
 
-    def __init__(self, process: subprocess.Popen[bytes], results: int, take: Take, limits: Limits) -> None:
-        self.process, self.results, self.take, self.limits = process, results, take, limits
+    def __init__(self, process: subprocess.Popen[bytes], results: int, take: Take, limits: Limits,
+                 tell: Callable[[bytes], object]) -> None:
+        self.process, self.results, self.take, self.limits, self.tell = process, results, take, limits, tell
         self.buffer = bytearray()
         self.tail = bytearray()
         self.printed = self.peak = 0
@@ -153,6 +155,7 @@ class _Watch:
             self._results(data)
         else:
             self.printed += len(data)
+            self.tell(data)
             self.tail += data
             del self.tail[:-TAIL_BYTES]
         return bool(data)

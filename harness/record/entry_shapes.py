@@ -119,6 +119,8 @@ SHAPES: Mapping[str, Any] = {
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},
     }},
     "reload": {"facts!": RELOAD},
+    "own-evaluation": {"path!": TEXT, "status!": TEXT, "is_control!": bool, "step": int, "argv": [TEXT],
+                       "metrics": dict, "error": TEXT},
     "early-stopping": {"evaluations": int, "triggered_at_step": int, "best_step": int, "tag": TEXT},
     "anomaly": {
         "anomaly!": int, "type!": TEXT, "severity!": TEXT, "step": int, "description!": TEXT, "action_taken!": TEXT,

@@ -15,6 +15,7 @@ were written down. The view `event` shows everything with names: `SELECT * FROM 
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sqlite3
 import tempfile
@@ -333,6 +334,18 @@ class MetricStore:
         """`series`, streaming."""
         with _named(self.path, "is damaged"):
             yield from self._series.points(tag, run=run, writer=writer, standing=standing, last=last)
+
+    def iter_written(self, tag: str, *, run: str, first: int | None, last: int | None) -> Iterator[tuple[int, float]]:
+        """(step, value) of each fresh point between two steps as it was written, also where a later one of the same
+        step replaced it: a trainer may log the evaluation of two models at one step."""
+        with _named(self.path, "is damaged"):
+            rows = self._db.execute(
+                "SELECT p.step, p.value FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch"
+                " JOIN source s ON s.id = t.source WHERE t.tag = ? AND s.run = ? AND b.standing = 'fresh'"
+                " AND (? IS NULL OR p.step >= ?) AND (? IS NULL OR p.step <= ?) ORDER BY p.step, p.rowid",
+                (tag, run, first, first, last, last))
+            for step, value in rows:
+                yield step, math.nan if value is None else value
 
     def tags(self) -> list[TagSummary]:
         """Every tag of every run directory, by run and tag; those without a fresh point too."""

@@ -19,6 +19,7 @@ from harness.retry.earlier import Earlier, read_earlier
 from harness.spec import RunSpec
 from harness.supervise.attempt import Attempt, Run
 from harness.supervise.collect import Collection
+from harness.supervise.evaluation import evaluate_saved
 from harness.supervise.preflight import Plan, masked_command, preflight, redactor_for
 from harness.supervise.reload import reload_delivered
 from harness.supervise.restarts import RESTART_PAUSES_S, decide
@@ -74,6 +75,7 @@ class Supervisor:
             if plan is not None and wanted:
                 self._launch_and_watch(plan, journal, progress)
                 reload_delivered(plan, journal, self.stopping.must_end)
+                evaluate_saved(plan, journal, progress.say, self.stopping.must_end)
                 if self.spec.check_resume and self.stopping.reason is None:
                     check_resume(plan, journal, self.stopping.must_end)
                 if earlier is not None:

@@ -271,6 +271,25 @@ def test_what_was_saved_is_reloaded(name: str, healthy_run: Callable[[str], Judg
     assert answer["forward_ok"] is (True if asked.reload in ("transformers", "peft", "keras", "lightning") else None)
 
 
+def test_lightning_cli_evaluates_what_it_saved(healthy_run: Callable[[str], JudgedRun]) -> None:
+    """By its own `validate`: the loss that was logged."""
+    run = healthy_run("lightning-cli")
+    gates = {gate["name"]: gate for gate in run.report["evidence"]["gates"]}
+    check = next(check for check in gates["save_reload"]["checks"] if check["name"] == "eval_agrees")
+    assert check["status"] == "passed", check
+    assert "val_loss" in check["observed"] and "own evaluation" in check["observed"]
+
+
+def test_model_that_evaluates_otherwise_than_it_did_is_no_go(judge_run: Judge) -> None:
+    """Finite, changed, loadable, and scaled after its save: the script's own --do_eval tells, as the checkpoint before
+    shows that it can.
+    """
+    run = judge_run(script(
+        "hf_clm.py", "--model_name_or_path tiny --do_train --do_eval --output_dir out --max_steps 20 --save_steps 10 "
+        "--eval_strategy steps --eval_steps 10 --learning_rate 1e-2 --use_cpu True --spoil_at 20"))
+    assert (run.decision, run.reasons) == ("NO-GO", {"eval-loss-disagrees"}), run.output
+
+
 def test_key_that_lightning_never_saved_is_no_go(judge_run: Judge) -> None:
     """Its tensors load and are finite; the program's own class would begin with a random bias."""
     run = judge_run(script("lightning_script.py", "--max_epochs 3 --lr 0.02 --drops bias"))

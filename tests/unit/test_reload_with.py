@@ -25,6 +25,7 @@ from harness.checkpoints.reload import CHILD, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import target_of
 from harness.errors import ConfigError
 from harness.judge.report import build_report
+from harness.record import outdir
 from tests.unit.run_dirs import RunDir
 from tests.unit.test_saving_checks import FACTS, HEALTHY, facts, ok, whole
 
@@ -308,6 +309,50 @@ def test_steps_from_0_meet_checkpoints_from_1(tmp_path: Path) -> None:
     run = {"facts": replace(FACTS, step_base=0), "first_step": 0}
     assert judged(tmp_path / "a", given_back({"eval_loss": 0.2}), **run)["decision"] == "GO"
     assert judged(tmp_path / "b", given_back({"eval_loss": 0.3}), **run)["decision"] == "NO-GO"
+
+
+def test_evaluation_of_another_model_at_the_same_step_hides_nothing(tmp_path: Path) -> None:
+    """As with load_best_model_at_end: the best model's evaluation is logged after the last one's, at its step."""
+    twice = {"steps": (*range(1, 11), 10), "loss": (1.0,) * 10 + (0.5,), "grad_norm": (1.0,) * 11, "lr": (0.1,) * 11,
+             "extra": {"eval/loss": (*EVALS, 1.5)}}
+    assert judged(tmp_path / "a", given_back({"eval_loss": 0.2}), **twice)["decision"] == "GO"
+    assert judged(tmp_path / "b", given_back({"loss": 0.2}), **twice)["decision"] == "GO"
+    assert judged(tmp_path / "c", given_back({"eval_loss": 0.9}), **twice)["decision"] == "NO-GO"
+    two = {"extra": {"eval/loss": (1.5,) * 10, "eval_loss": EVALS}}
+    assert judged(tmp_path / "d", given_back({"loss": 0.2}), **two)["decision"] == "GO"
+
+
+def own(step: int, value: float, *, is_control: bool = False, **more: Any) -> dict[str, Any]:
+    return {"path": f"step_{step}", "step": step, "status": "ok", "is_control": is_control,
+            "metrics": {"eval_loss": value}, **more}
+
+
+@pytest.mark.parametrize(("entries", "decision", "told"), [
+    ([own(10, 0.2)], "GO", "by its own evaluation mode"), ([own(10, 0.9)], "GO", ""), ([], "GO", ""),
+    ([own(10, 0.2), own(4, 0.9, is_control=True)], "GO", "by its own evaluation mode"),
+    ([own(10, 0.9), own(4, 0.5, is_control=True)], "NO-GO", "another checkpoint eval_loss 0.5 against 0.5"),
+    ([own(10, 0.9), own(4, 0.9, is_control=True)], "GO", ""),
+    ([own(10, 0.9), own(4, 0.5, is_control=True, status="failed")], "GO", ""),
+    ([own(10, 0.9, status="failed")], "GO", ""),
+])
+def test_own_evaluation_mode_counts_where_it_can_be_compared(
+    entries: list[dict[str, Any]], decision: str, told: str, tmp_path: Path
+) -> None:
+    """A disagreement is the model's fault where the same mode agrees for another checkpoint; else it is a finding."""
+    report = judged_by_its_own_mode(tmp_path, entries)
+    check = check_of(report)
+    assert report["decision"] == decision and told in f"{check['observed']} {check['why']}", report["summary"]
+    is_open = any(one["metrics"]["eval_loss"] == 0.9 and one["status"] == "ok" for one in entries[:1])
+    titles = [item["title"] for item in report["findings"] if "own evaluation" in item["title"]]
+    assert len(titles) == (is_open and decision == "GO")
+
+
+def judged_by_its_own_mode(place: Path, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    out_dir = replace(HEALTHY, extra={"eval/loss": EVALS}).write(place)
+    with (out_dir / outdir.JOURNAL).open("a") as stream:
+        for number, entry in enumerate(entries, start=1000):
+            stream.write(json.dumps({"seq": number, "time": 0.0, "event": "own-evaluation", **entry}) + "\n")
+    return build_report(out_dir)
 
 
 def test_name_of_the_checkpoint_tells_the_value(tmp_path: Path) -> None:
