@@ -215,6 +215,7 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
         "model_class": target.model_class,
+        "program_files": [str(path) for path in target.program.files] if target.program else [],
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),
         "workdir": str(where.workdir), "allow_pickle": where.allow_pickle,
         "function": {"file": str(where.function.path), "name": where.function.name} if where.function else None,

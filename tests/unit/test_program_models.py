@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
+import subprocess
 import sys
 import textwrap
 from dataclasses import replace
@@ -248,6 +249,10 @@ def made_of(place: Path, layers: str, output: str, *arguments: str) -> nn.Module
     return model
 
 
+SWAP = """
+    def swap(self):
+        self.last = nn.Linear(self.last.in_features, 2, bias=False)
+"""
 NETS = NET + "\nclass Wide(Net):\n    def __init__(self):\n        super().__init__(32)\n"
 
 
@@ -274,6 +279,9 @@ def test_difference_from_the_class_that_is_known_fails(
     (without("last.bias"), "model = Net()\n    kept = {k: v for k, v in model.state_dict().items() if k}"),
     (without("last.bias"), "model = Net()\n    model.load_state_dict({}, strict=False)"),
     (without("last.bias"), "model = Net()\n    model.last = nn.Linear(8, 2, bias=False)"),
+    (without("last.bias"), "model = Net()\n    model.swap()"),
+    (without("last.bias"), "import copy\n    model = Net()\n    copy.surgery(model)"),
+    (without("last.bias"), "from torch.nn.utils import prune\n    model = Net()"),
     (without("last.bias"), "model = Net(compute())"),
     (without("last.bias"), "model = Net(compute())\n    other = Net()"),
     (without("last.bias"), "args.hidden_size = 9\n    model = Net(args.hidden_size)"),
@@ -284,7 +292,7 @@ def test_difference_from_the_class_that_is_known_fails(
 ])
 def test_difference_that_may_be_meant_is_a_note(state: Any, made: str, tmp_path: Path) -> None:
     """What the program chooses to save, changes afterwards, or makes in a way that is not told; other models."""
-    program(tmp_path, NETS + MAIN.format(made))
+    program(tmp_path, NET + (SWAP if "swap" in made else "") + MAIN.format(made))
     answer = looked_at(state, tmp_path)
     assert (answer["status"], answer["forward_ok"], answer["missing"]) == ("ok", None, []), answer
     assert "class of the program" in answer["notes"][-1] or "nearly those of Net" in answer["notes"][-1]
@@ -346,3 +354,25 @@ def test_crash_of_the_programs_own_code_is_no_fault_of_the_checkpoint(tmp_path: 
     answer = loaded(net(), tmp_path)
     assert (answer["status"], answer["tensors"], answer["forward_ok"]) == ("ok", 6, None)
     assert "no forward pass was made" in answer["notes"][-1]
+
+
+WHOLE = NET + """
+if __name__ == "__main__":
+    torch.save({"model": Net(), "step": 3} if "dict" in __file__ else Net(), "saved/model.pt")
+"""
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_pickled_model_is_passed_forward_where_unpickling_is_allowed(is_known: bool, tmp_path: Path) -> None:
+    """Its class lies in __main__, which is another process's there; where its program is not known, it is no fault."""
+    program(tmp_path, WHOLE)
+    (tmp_path / "saved").mkdir()
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True)
+    target = target_of(find_checkpoints(tmp_path / "saved")[-1])
+    target = replace(target, program=sources_of(tmp_path, "python train.py")) if is_known else target
+    where = Surroundings(interpreter=Path(sys.executable), workdir=tmp_path, environ=os.environ)
+    assert reload_checkpoint(target, where)["status"] == "refused"
+    answer = reload_checkpoint(target, replace(where, allow_pickle=True))
+    assert (answer["status"], answer["forward_ok"], answer["tensors"]) == (
+        ("ok", True, 6) if is_known else ("not-attempted", None, 0)), answer
+    assert is_known or "Net" in answer["error"]

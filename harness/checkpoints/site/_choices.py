@@ -6,7 +6,9 @@ The program chooses what it saves, changes the model after it is made, or change
 # mypy: ignore-errors
 
 import ast
+import builtins
 import re
+import sys
 
 from _program import bindings, dotted
 
@@ -22,7 +24,8 @@ def sign_of_choice(sources, names):
     for source in sources:
         file = source.path.rpartition("/")[2]
         for node in ast.walk(source.tree):
-            if why := _chooses(node) or _changes(node, names, parts) or _rebinds(node, read):
+            if why := (_chooses(node) or _changes(node, names, parts) or _remakes(node, parts) or _rebinds(node, read)
+                       or _takes_in(node)):
                 return f"{why} ({file}:{node.lineno})"
         names_of_file = [name for name, _ in bindings(source.tree)]
         if twice := sorted(name for name in read if names_of_file.count(name) > 1):
@@ -83,6 +86,51 @@ def _changes(node, names, parts):
         if isinstance(target, ast.Subscript) and (made or getattr(target.slice, "value", None) in names):
             return "the program changes a part of something"
     return ""
+
+
+def _remakes(node, parts):
+    """A method that gives a module another part than it was made with."""
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name == "__init__":
+        return ""
+    found = [target.attr for inner in ast.walk(node) for target in _targets(inner)
+             if isinstance(target, ast.Attribute) and target.attr in {*parts, "data"}]
+    return f"{node.name} changes {found[0]}" if found else ""
+
+
+def _takes_in(node):
+    """An import of what changes models."""
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return ""
+    names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+    return next((f"the program imports {name}" for name in names if _CHANGES.search(name.lower())), "")
+
+
+def sign_of_another(sources, call):
+    """Whether the model that a call makes is handed to code that is not the program's nor torch's."""
+    files = {source.path for source in sources}
+    for source in sources:
+        variables = {target.id for node in ast.walk(source.tree) if isinstance(node, (ast.Assign, ast.AnnAssign))
+                     and node.value is not None and call in ast.walk(node.value)
+                     for target in _targets(node) if isinstance(target, ast.Name)}
+        for node in ast.walk(source.tree):
+            if variables and isinstance(node, ast.Call) and any(
+                    isinstance(item, ast.Name) and item.id in variables
+                    for item in (*node.args, *(keyword.value for keyword in node.keywords))) and not _is_known(
+                    node.func, source, files):
+                return f"the program hands its model to {dotted(node.func) or 'a call'} ({node.lineno})"
+    return ""
+
+
+def _is_known(func, source, files):
+    """Whether a function is a builtin, one of torch, or of the program, whose own signs are looked for."""
+    parts = dotted(func).split(".")
+    value = source.names.get(parts[0], getattr(builtins, parts[0], None))
+    for part in parts[1:]:
+        value = getattr(value, part, None)
+    defined = sys.modules.get(getattr(value, "__module__", None) or "")
+    return value is not None and (
+        (getattr(value, "__module__", None) or "").partition(".")[0] in ("torch", "builtins")
+        or getattr(defined, "__file__", None) in files)
 
 
 def _rebinds(node, read):

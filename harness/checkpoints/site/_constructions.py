@@ -38,6 +38,8 @@ class Construction:
     is_root: bool = False
     """Whether it is made outside of every class."""
     where: str = ""
+    call: object = None
+    """The call in the program's source."""
 
 
 def constructions_of(sources, tables, options):
@@ -62,7 +64,7 @@ def constructions_of(sources, tables, options):
                 resolved = resolved and not (is_root and kind in own)
                 continue
             found.append(Construction(
-                kind=kind, make=_maker(reader, call), sure=reader.sure, is_root=is_root,
+                kind=kind, make=_maker(reader, call), sure=reader.sure, is_root=is_root, call=call,
                 where=f"{source.path.rpartition('/')[2]}:{call.lineno}"))
     return found, resolved
 
@@ -245,6 +247,9 @@ class _Reader:
         from torch import nn
 
         name = dotted(node.func)
+        if name.endswith(".parse_args") and self.options:
+            self.sure = self.sure and not self.stored & self.options.keys()
+            return types.SimpleNamespace(**self.options)
         if name == "getattr" and len(node.args) > 1:
             return self._attribute(ast.Attribute(value=node.args[0], attr=self.value(node.args[1])))
         called = self.value(node.func)

@@ -5,9 +5,10 @@
 import pickle
 import re
 import sys
+import types
 import zipfile
 
-from _reload import Broken, Refused
+from _reload import Broken, NotAttempted, Refused
 from _values import is_weight
 
 MAX_ITEMS = 2_000_000
@@ -58,7 +59,38 @@ def restricted_load(path, request, answer):
     answer.note(f"unrestricted unpickling was allowed: {why}")
     answer.fields["pickle_allowed"] = True
     sys.path.append(request["workdir"])
-    return torch.load(path, map_location="cpu", weights_only=False)  # nosec: only here, only when asked for
+    try:
+        return torch.load(  # nosec: only here, only when asked for
+            path, map_location="cpu", weights_only=False, pickle_module=_pickle_of(request))
+    except AttributeError as error:
+        # A class is pickled by its place in the program, which is not that of this process.
+        if "get attribute" not in str(error):
+            raise
+        raise NotAttempted(f"it asks for code of the program that is not at hand: {error}") from error
+
+
+def _pickle_of(request):
+    """The pickle module, for which what the program's start defines lies in __main__ as when it ran."""
+    files = request.get("program_files") or []
+    names = {}
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module, name):
+            if module == "__main__" and files:
+                from _program import load_sources
+
+                if not names:
+                    names.update(next((one.names for one in load_sources(files, request["workdir"])
+                                       if one.path == files[0]), {"": None}))
+                if name in names:
+                    return names[name]
+            return super().find_class(module, name)
+
+    module = types.ModuleType("pickle")
+    vars(module).update(vars(pickle))
+    module.Unpickler = Unpickler
+    module.load = lambda stream, **more: Unpickler(stream, **more).load()
+    return module
 
 
 def refusal(path, error):

@@ -11,7 +11,7 @@ import ast
 import json
 import os
 
-from _choices import sign_of_choice
+from _choices import sign_of_another, sign_of_choice
 from _constructions import classes_of, constructions_of, from_mappings
 from _forward import forward
 from _program import load_sources
@@ -34,9 +34,14 @@ def load_model(request, answer):
     import torch
 
     program = request["program"]
-    states, mappings = contents(request, answer)
+    states, mappings, modules = contents(request, answer)
     if not states:
         answer.note("it holds no state of one model, so no class was looked for")
+        return
+    if modules:
+        module = max(modules.values(), key=lambda module: _size(module.state_dict()))
+        answer.note(f"it holds a pickled {type(module).__name__}, whose code is at hand")
+        forward(module, None, answer)
         return
     torch.manual_seed(0)
     sources = load_sources(program["files"], request["workdir"])
@@ -45,19 +50,23 @@ def load_model(request, answer):
         calls, resolved = constructions_of(sources, mappings, options)
         more = [one for kind in classes_of(sources) for one in from_mappings(kind, mappings, sources)]
         expected = [(one, keys) for one in (*calls, *more) if (keys := keys_of(one))]
-    largest = max(states, key=lambda label: sum(item.numel() for item in states[label].values()))
     passed = {label: look(label, state, expected, answer) for label, state in states.items()}
-    if passed[largest] is None:
-        answer.fields["forward_ok"] = answer.fields["forward_ok"] and None
-        if answer.fields["status"] == "ok":
-            judge_difference(states[largest], expected, sources, resolved and program["whole"], answer)
+    largest = max(states, key=lambda label: _size(states[label]))
+    is_bad = answer.fields["status"] != "ok"
+    answer.fields["forward_ok"] = False if is_bad else True if passed[largest] else None
+    if passed[largest] is None and not is_bad:
+        judge_difference(states[largest], expected, sources, resolved and program["whole"], answer)
+
+
+def _size(state):
+    return sum(item.numel() for item in state.values())
 
 
 def contents(request, answer):
-    """({label: state of one model, name -> tensor}, mappings that may hold a model's arguments)."""
-    states, mappings = {}, []
+    """({label: state of one model, name -> tensor}, mappings that may hold a model's arguments, {label: module})."""
+    states, mappings, modules = {}, [], {}
     for tree in trees_of(request, answer):
-        _collect(tree, "", 0, states, mappings)
+        _collect(tree, "", 0, states, mappings, modules)
     for place in dict.fromkeys(os.path.dirname(file) for file in request["files"]):  # noqa: PTH120
         for name in CONFIG_FILES:
             try:
@@ -66,7 +75,7 @@ def contents(request, answer):
             except (OSError, ValueError, RecursionError):
                 continue
             mappings += [found] if isinstance(found, dict) else []
-    return dict(list(states.items())[:MAX_STATES]), [*mappings, *_inner(mappings)]
+    return dict(list(states.items())[:MAX_STATES]), [*mappings, *_inner(mappings)], modules
 
 
 def trees_of(request, answer):
@@ -86,10 +95,11 @@ def trees_of(request, answer):
                for head in heads}
 
 
-def _collect(value, label, depth, states, mappings):
+def _collect(value, label, depth, states, mappings, modules):
     import torch
 
     if isinstance(value, torch.nn.Module):
+        modules[label] = value
         value = value.state_dict()
     if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
         return
@@ -104,7 +114,7 @@ def _collect(value, label, depth, states, mappings):
         mappings.append(value)
     if depth < MAX_DEPTH:
         for key, item in value.items():
-            _collect(item, f"{label}.{key}" if label else key, depth + 1, states, mappings)
+            _collect(item, f"{label}.{key}" if label else key, depth + 1, states, mappings, modules)
 
 
 def _inner(mappings):
@@ -166,7 +176,7 @@ def differences(state, keys):
 
 
 def look(label, state, expected, answer):
-    """A forward pass of each class that a state fits; None where none does, else whether it is loaded."""
+    """A forward pass of each class that a state fits; None where none does, else whether all were finite."""
     fits = {}
     for one, keys in expected:
         for bare in plain_states(state):
@@ -176,12 +186,8 @@ def look(label, state, expected, answer):
     made = [fit for fit in fits.values() if fit[0].is_root] or list(fits.values())
     if not made:
         return None
-    passes = []
-    for one, keys, bare in made[:2]:
-        passes.append(load_and_pass(one, keys, bare, label, answer))
-    if len(made) > 1 and answer.fields["status"] == "ok" and not all(passes):
-        answer.fields["forward_ok"] = None
-    return True
+    passed = [load_and_pass(one, keys, bare, label, answer) for one, keys, bare in made[:2]]
+    return all(passed)
 
 
 def load_and_pass(one, keys, state, label, answer):
@@ -199,6 +205,7 @@ def load_and_pass(one, keys, state, label, answer):
     of = f" of {label}" if label else ""
     where = f", made as in {one.where}" if one.where else ""
     answer.note(f"every key{of} fits {one.kind.__name__}{where}")
+    answer.fields["forward_ok"] = None
     if answer.fields["status"] == "ok":
         forward(model, one.make, answer)
     return answer.fields["forward_ok"] is True
@@ -219,7 +226,7 @@ def judge_difference(state, expected, sources, resolved, answer):
     said = "; ".join(f"{kind} {', '.join(sorted(names)[:3])}" for kind, names in (
         ("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)) if names)
     told = f"its keys are nearly those of {one.kind.__name__}: {said}"
-    sign = sign_of_choice(sources, missing | unexpected | shapes)
+    sign = sign_of_choice(sources, missing | unexpected | shapes) or sign_of_another(sources, one.call)
     if not (missing or shapes) or not (one.sure and one.is_root and resolved) or sign:
         answer.note(f"{told}; {sign or 'how the program makes it was not told for sure'}")
         return
