@@ -67,6 +67,19 @@ def parse_function(word: str, here: Path) -> UserFunction:
     return function_of(f"{path}:{name}")
 
 
+def runs_when_imported(path: Path) -> bool:
+    """Whether a program has no `if __name__ == "__main__":`, so that an import of it does all that it does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            body = ast.parse(path.read_bytes()[:MAX_SOURCE_BYTES]).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    names = (node.id for item in body if isinstance(item, ast.If) for node in ast.walk(item.test)
+             if isinstance(node, ast.Name))
+    return "__name__" not in names
+
+
 def _problem(path: Path, name: str) -> str:
     if not path.is_file():
         return f"{path}: no such file"

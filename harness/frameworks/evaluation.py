@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,16 @@ def without(words: Sequence[str], *names: str) -> list[str]:
         if not skips:
             kept.append(word)
     return kept
+
+
+def mentions(program: Program, *texts: str) -> bool:
+    """Whether the program's own files hold all of these: a flag that no code reads changes nothing."""
+    left = set(texts)
+    for module in program.modules:
+        with contextlib.suppress(OSError):
+            source = module.path.read_text(encoding="utf-8", errors="replace")
+            left -= {text for text in left if text in source}
+    return not left
 
 
 def is_on(value: str | None) -> bool:

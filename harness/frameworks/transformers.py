@@ -28,7 +28,7 @@ from harness.frameworks.base import (
     Preparation,
     Written,
 )
-from harness.frameworks.evaluation import Evaluation, is_on, without
+from harness.frameworks.evaluation import Evaluation, is_on, mentions, without
 from harness.frameworks.settings import Settings, is_config_alone
 from harness.frameworks.source import Program
 from harness.spec import RunSpec
@@ -175,7 +175,7 @@ class TransformersAdapter:
         given = [command.flag("--do_train"), command.flag("--do_eval")]
         model, output = command.flag("--model_name_or_path"), command.flag("--output_dir")
         if not all(map(is_on, given)) or not model or not output or not (
-                program.names("transformers") & set(self.parsers)):
+                program.names("transformers") & set(self.parsers) and mentions(program, ".do_train", ".do_eval")):
             return None
         words = without(
             command.script_args, "--do_train", "--do_predict", "--model_name_or_path", "--output_dir", "--report_to",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.checkpoints.function import FLAG, TOLERANCE, agrees
@@ -128,6 +128,10 @@ class _Logged:
     """The first value that agrees: at the checkpoint's step, or anywhere where it has none."""
     at: _At | None = None
     """The value at the checkpoint's step, or at the one nearest to it within NEIGHBOURS."""
+    numbered: _At | None = None
+    """The evaluation whose number is the checkpoint's step, as where checkpoints count epochs, if it agrees."""
+    near: set[int] = field(default_factory=set)
+    """Steps within NEIGHBOURS of the checkpoint's that have a value."""
     before: _At | None = None
     after: _At | None = None
     last: _At | None = None
@@ -204,6 +208,11 @@ def _pass_over(seen: Observation, metric: str, step: int | None, value: float) -
         written = store.iter_written(tag.tag, run=tag.run, first=near[0], last=near[1])
         logged.agreeing = logged.agreeing or next(
             (_At(tag.tag, at + shift, one) for at, one in written if agrees(value, one)), None)
+    if step is not None and step not in logged.near and len(logged.near) > 1:
+        # Evaluated before it and after it, and not itself.
+        logged.at = None
+    if logged.at is None and logged.agreeing is None:
+        logged.agreeing = logged.numbered
     return logged if logged.count else None
 
 
@@ -213,8 +222,12 @@ def _take(logged: _Logged, one: _At, at: int, step: int | None, value: float) ->
     distance = 0 if step is None else abs(at - step)
     if distance <= NEIGHBOURS and logged.agreeing is None and agrees(value, one.value):
         logged.agreeing = one
+    if step is not None and logged.count in (step, step + 1) and logged.numbered is None and agrees(value, one.value):
+        logged.numbered = one
     if step is None:
         return
+    if distance <= NEIGHBOURS:
+        logged.near.add(at)
     if distance <= NEIGHBOURS and (logged.at is None or distance < abs((logged.at.step or 0) - step)):
         logged.at = one
     if at < step and (logged.before is None or at > (logged.before.step or 0)):

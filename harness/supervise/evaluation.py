@@ -23,6 +23,7 @@ from harness.checkpoints.reload import BASE_MEMORY_BYTES, child_environment
 from harness.checkpoints.targets import target_of
 from harness.command.parse import parse_command
 from harness.command.topology import processes_asked
+from harness.environment import num_gpus
 from harness.errors import HarnessError
 from harness.frameworks.registry import evaluation_of
 from harness.judge.saved import Saved, saved_checkpoints
@@ -62,10 +63,13 @@ def _evaluate_saved(plan: Plan, journal: Journal, say: Callable[[str], None], mu
         ended = record.last_end() or {}
     if ended.get("exit_code") != 0 and not ended.get("stop_reason"):
         return
+        environment = record.fact("environment", "environment") or {}
+        if not _was_one_process(record.fact("probe", "facts") or {}) or num_gpus(environment) > 1:
+            return
     first = [one for one in saved if one.path in loaded][-1:]
     if not first:
         return
-    others = [one for one in saved if one.step != first[0].step][-1:]
+    others = [one for one in saved if one.step != first[0].step and _is_near(one, first[0])][-1:]
     found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
     deadline = time.monotonic() + min(MOST_S, max(LEAST_S, SHARE * float(ended.get("seconds") or 0.0)))
     for item in (*first, *others):
@@ -78,6 +82,17 @@ def _evaluate_saved(plan: Plan, journal: Journal, say: Callable[[str], None], mu
         journal.write("own-evaluation", path=item.path, step=item.step, is_control=item not in first, **facts)
         if facts["status"] != "ok":
             return
+
+
+def _was_one_process(probed: Mapping[str, Any]) -> bool:
+    """Whether the run's evaluations are those of one process: several each see a part of the data."""
+    return all(item.get(name) in (None, 0, 1) for item in probed.get("processes") or []
+               for name in ("world_size", "group_size"))
+
+
+def _is_near(one: Saved, other: Saved) -> bool:
+    """Whether a checkpoint's evaluation shows what another's would: at the start of a run many models are alike."""
+    return one.step is not None and other.step is not None and 2 * one.step >= other.step
 
 
 def _was_evaluated(one: Saved) -> bool:

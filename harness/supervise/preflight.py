@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.function import function_of, runs_when_imported
 from harness.command.interpreter import interpreter_path
 from harness.command.model import Finding, TrainingCommand
+from harness.command.modules import module_file, source_roots
 from harness.command.overrides.surface import add_arguments
 from harness.command.shell_text import inner_command
 from harness.command.topology import processes_asked
@@ -122,6 +124,7 @@ def preflight(
     child = {**environ, **changes}
     told = partial(_journal_command, journal, spec, redactor, command=command, facts=facts, overrides=overrides,
                    changes=changes, sizes=understood.capacity)
+    findings += _trains_again(spec, command)
     told(findings=findings)
     settings = command_settings(command, spec, redactor)
     journal.write("settings", **settings)
@@ -234,6 +237,20 @@ def masked_command(text: str, redactor: Redactor) -> str:
         return redactor.text(text)
     masked = redactor.argv(words)
     return text if masked == words else shlex.join(masked)
+
+
+def _trains_again(spec: RunSpec, command: TrainingCommand) -> tuple[Finding, ...]:
+    """The function of --reload-with in the program itself, which would train once more, over what it saved."""
+    inner = inner_command(command)
+    entrypoint = inner.entrypoint or (module_file(inner.module, source_roots(inner, spec.workdir)) if inner.module
+                                      else None)
+    function = function_of(spec.reload_with) if spec.reload_with else None
+    if function is None or entrypoint is None or entrypoint.resolve() != function.path.resolve() or (
+            not runs_when_imported(function.path)):
+        return ()
+    message = (f"--reload-with {function}: it is the program itself, which trains wherever it is imported, since it "
+               f'has no `if __name__ == "__main__":`; put {function.name} into a file of its own')
+    return (Finding(code=Reason.COMMAND_REFUSED.value, message=message, refuses=True),)
 
 
 def _missing_gpu(spec: RunSpec, facts: FrameworkFacts, environment: Mapping[str, Any]) -> tuple[Finding, ...]:

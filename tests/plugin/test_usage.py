@@ -76,6 +76,14 @@ def test_run_that_cannot_be_retried_is_a_usage_error(project: Project, fault: st
     assert not project.out_dir.exists() and project.launches == []
 
 
+def test_program_that_would_train_again_is_refused(project: Project) -> None:
+    """--reload-with would import it, and it has no guard."""
+    (project.path / "bare.py").write_text("def check(path): ...\nopen('ran', 'w').close()\n")
+    done = project.run("--train-cmd", f"{sys.executable} bare.py", "--reload-with", "bare.py:check")
+    assert done.returncode == 1 and "trains wherever it is imported" in done.stdout, done.stdout
+    assert not (project.path / "ran").exists()
+
+
 def test_missing_command_is_told_without_the_marker_too(project: Project) -> None:
     """Selecting the suite without -m asks for the command as well."""
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "harness.acceptance"]

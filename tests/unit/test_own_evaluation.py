@@ -17,11 +17,12 @@ from harness.frameworks.base import FrameworkFacts
 from harness.frameworks.registry import evaluation_of
 from harness.record.redaction import Redactor
 from harness.spec import RunSpec
-from harness.supervise.evaluation import _evaluated
+from harness.supervise.evaluation import _evaluated, _was_one_process
 from harness.supervise.preflight import Plan
 
 CLI = "from lightning.pytorch.cli import LightningCLI\nLightningCLI(Model)\n"
-HF = "from transformers import HfArgumentParser, TrainingArguments, Trainer\n"
+NO_MODE = "from transformers import HfArgumentParser, TrainingArguments, Trainer\n"
+HF = NO_MODE + "def main(args):\n    return args.do_train, args.do_eval\n"
 LIT_WORDS = ("--ckpt_path=/c --trainer.default_root_dir=/p --trainer.logger=CSVLogger --trainer.logger.save_dir=/p "
              "--trainer.accelerator=cpu --trainer.devices=1 --trainer.num_nodes=1 --trainer.strategy=auto")
 HF_WORDS = "--model_name_or_path /c --output_dir /p --report_to none --use_cpu True"
@@ -42,6 +43,7 @@ HF_WORDS = "--model_name_or_path /c --output_dir /p --report_to none --use_cpu T
     ("transformers", HF, "--do_train False --do_eval --model_name_or_path m --output_dir o", None),
     ("transformers", HF, "--do_train --do_eval --output_dir o", None),
     ("transformers", "import argparse\n", "--do_train --do_eval --model_name_or_path m --output_dir o", None),
+    ("transformers", NO_MODE, "--do_train --do_eval --model_name_or_path m --output_dir o", None),
     ("torch", "import torch\n", "--do_train --do_eval --model_name_or_path m --output_dir o", None),
     ("unknown", "", "fit", None),
 ])
@@ -53,7 +55,7 @@ def test_words_of_the_mode(framework: str, source: str, given: str, expected: st
     assert (found and shlex.join(found.argv)) == (expected and f"python train.py {expected}")
 
 
-PROGRAM = HF.replace("from", "if False: from") + """
+PROGRAM = HF.replace("from", "if False: from", 1) + """
 import json, os, sys, time
 place = sys.argv[sys.argv.index("--output_dir") + 1]
 """
@@ -99,6 +101,15 @@ def test_mode_that_tells_nothing(body: str, told: str, tmp_path: Path) -> None:
     facts = evaluated(body, tmp_path, 2.0 if "sleep" in body else 60.0)
     assert facts is not None and (facts["status"], facts["metrics"]) == ("failed", {})
     assert told in (facts["error"] or "")
+
+
+@pytest.mark.parametrize(("probed", "is_one"), [
+    ({}, True), ({"processes": [{"world_size": None}]}, True), ({"processes": [{"world_size": 1}, {}]}, True),
+    ({"processes": [{"world_size": 2}]}, False), ({"processes": [{"group_size": 4}]}, False),
+])
+def test_evaluations_of_several_processes_are_not_repeated(probed: dict[str, Any], is_one: bool) -> None:
+    """Each saw a part of the data, which one process alone does not."""
+    assert _was_one_process(probed) is is_one
 
 
 @pytest.mark.parametrize("before", ["torchrun --nproc-per-node 2", "mpirun -n 4"])

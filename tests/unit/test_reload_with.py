@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from harness.checkpoints.function import agrees, parse_function
+from harness.checkpoints.function import agrees, parse_function, runs_when_imported
 from harness.checkpoints.inventory import find_checkpoints
 from harness.checkpoints.reload import CHILD, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import target_of
@@ -279,7 +279,9 @@ SPARSE = {"facts": FACTS, "steps": (2, 4, 6, 8, 10), "loss": (3.0, 2.0, 1.0, 0.5
 @pytest.mark.parametrize(("step", "value", "decision", "told"), [
     (10, 0.3, "GO", "at step 10"), (10, 0.4, "NO-GO", "at step 10"), (10, 0.35, "NO-GO", "0.3 (eval/loss at step 10)"),
     (6, 0.6, "GO", "at step 6"), (6, 0.8, "NO-GO", "at step 6"), (6, 0.5, "CONDITIONAL", "before the last update"),
-    (7, 0.4, "GO", "at step 8"), (None, 0.3, "GO", "at step 10"), (None, 0.6, "GO", "at step 6"),
+    (3, 1.05, "CONDITIONAL", "none at step 3"), (11, 0.4, "NO-GO", "at step 10"),
+    (7, 0.4, "GO", "at step 8"), (None, 0.3, "GO", "at step 10"),
+    (None, 0.6, "GO", "at step 6"),
     (None, 3.0, "NO-GO", "agrees with none"),
 ])
 def test_step_of_the_checkpoint_names_the_value(
@@ -302,6 +304,25 @@ def test_model_that_was_never_evaluated_is_no_disagreement(tmp_path: Path) -> No
     assert check["status"] == "unproven" and "went on to step 10" in check["why"], check
     check = check_of(judged(tmp_path / "b", {**given_back({"eval_loss": 0.1}), "step": 8}, **late))
     assert check["status"] == "unproven" and "0.6 (eval/loss at step 3)" in check["why"], check
+
+
+def test_checkpoints_that_are_numbered_by_epochs(tmp_path: Path) -> None:
+    """The third evaluation is that of checkpoint 3; one whose step was never evaluated is no other's."""
+    epochs = {**SPARSE, "steps": (20, 40, 60, 80, 100), "checkpoints": facts(whole(1), whole(3))}
+    third = {**given_back({"eval_loss": 0.6}), "step": 3}
+    assert check_of(judged(tmp_path / "a", third, **epochs))["status"] == "passed"
+    third["function"]["metrics"]["eval_loss"] = 0.3
+    assert check_of(judged(tmp_path / "b", third, **epochs))["status"] == "unproven"
+
+
+@pytest.mark.parametrize(("source", "runs"), [
+    ("main()", True), ("def main(): ...\nif __name__ == '__main__':\n    main()", False), ("def (", False),
+    ("if '__main__' == __name__ and True: main()", False), ("if name: main()", True),
+])
+def test_program_that_trains_when_it_is_imported(source: str, runs: bool, tmp_path: Path) -> None:
+    """It is no file to import a function from."""
+    (tmp_path / "train.py").write_text(source)
+    assert runs_when_imported(tmp_path / "train.py") is runs
 
 
 def test_steps_from_0_meet_checkpoints_from_1(tmp_path: Path) -> None:
