@@ -10,7 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from harness.diagnosis.prefixes import split_label
-from harness.metrics.stdout_lines import Banner, Bar, EpochLine, Row, read_line
+from harness.metrics.stdout_lines import read_line
+from harness.metrics.stdout_said import Banner, Bar, EpochLine, Row
 from harness.record.files import open_regular
 
 WINDOW_BYTES = 256 << 10

@@ -25,7 +25,7 @@ from harness.metrics.naming import RunNames, phase_rule
 from harness.metrics.output import Output, PrintedProgress
 from harness.metrics.ownership import Ownership
 from harness.metrics.results import KIND, ResultsReader
-from harness.metrics.stdout_steps import Restart
+from harness.metrics.stdout_places import Restart
 from harness.metrics.stock import LOOKS, STATE, Stock
 from harness.metrics.tensorboard import TensorBoardReader
 from harness.metrics.tracked import CLOCK_SLACK_S, Latest, Reader, SourceFact, Tracked, last_values

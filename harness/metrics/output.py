@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.metrics.stdout import StdoutReader
-from harness.metrics.stdout_steps import Restart
+from harness.metrics.stdout_places import Restart
 from harness.metrics.tracked import Latest, Place, Tracked, last_values
 from harness.record.meaning import meaning
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from harness.metrics.model import EventColumns, RestartMarker
 from harness.metrics.stdout_cycles import cycles_in
+from harness.metrics.stdout_places import Placed
 from harness.metrics.stdout_rows import MixedRows, Rows
 from harness.metrics.stdout_scan import LineScan
-from harness.metrics.stdout_steps import Placed, StdoutParser
+from harness.metrics.stdout_steps import StdoutParser
 from harness.metrics.stdout_stretches import stretches_in
 from harness.metrics.tail import TailedFile
 
@@ -60,17 +61,17 @@ class StdoutReader(TailedFile):
     @property
     def announced_total(self) -> int | None:
         """Steps of the whole run, as the output says."""
-        return self.parser.announced_total
+        return self.parser.where.announced_total
 
     @property
     def last_step(self) -> int | None:
         """Where the output says that the run is; not a count of updates."""
-        return self.parser.last_step
+        return self.parser.where.last_step
 
     @property
     def rate(self) -> float | None:
         """Steps per second, as the last bar says."""
-        return self.parser.rate
+        return self.parser.where.rate
 
     def poll(self, *, final: bool = False) -> Iterator[EventColumns | RestartMarker]:
         """See SourceReader; with `final` also the rows whose step never became known."""
@@ -120,7 +121,7 @@ class StdoutReader(TailedFile):
             self._discarding = False
             data = data[data.find(b"\n") + 1 :]
         begin = 0 if self.parser.shapes.are_known else data.find(b"\n", LEARN_BYTES) + 1
-        placed, total = self._one_by_one(data[:begin]), self.parser.plain_total
+        placed, total = self._one_by_one(data[:begin]), self.parser.where.plain_total
         shapes = self.parser.shapes.without_step if total else ()
         for cycles in cycles_in(data, begin, shapes, total or 0, FEWEST_ROWS):
             placed += self._by_stretches(data[begin : cycles.start])

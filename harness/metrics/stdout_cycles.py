@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from harness.metrics.stdout_lines import PLAIN_BAR
+from harness.metrics.stdout_bars import PLAIN_BAR
 from harness.metrics.stdout_rows import MixedRows, Rows
 from harness.metrics.stdout_scan import BLANK_BYTES, ends_of_redraws, leaves_cleared
 from harness.metrics.stdout_shapes import Shape

@@ -8,20 +8,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from harness.metrics.jsonl import STEP_KEYS, row_metrics
+from harness.metrics.stdout_bars import NUMBER, PLAIN_BAR, bars_in, keras_bar, plain_bar
+from harness.metrics.stdout_said import MAX_EPOCH, Banner, EpochLine, Row, Said
 
 MAX_TEXT = 16 << 10
 """Longer lines are looked at only where they are JSON or begin with a dict: prose has no such rows."""
 MAX_DICT = 64 << 10
-MAX_EPOCH = 1e9
-_NUMBER = (
-    r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,40})?|\.\d{1,40}(?:[eE][-+]?\d{1,40})?"
-    r"|(?i:nan|inf(?:inity)?))"
-)
 _COUNT = r"[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,18}"
 """A number of steps, maybe with its thousands parted."""
 _PARTED = r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3}){1,12}\.\d{1,40}|(?:,\d{3}){2,12})"
@@ -30,7 +26,7 @@ _NOT_CUT = r"(?!\.?\d{0,40},\d(?!(?:\d?|\d{3,18})\]))"
 """A number does not end where a comma and digits go on, but in a list like `[1,2]`."""
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")
 _DICT_PAIR = re.compile(
-    rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_][\w.]{{0,30}}\()?(['"]?)({_NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
+    rf"""(['"])([^'"\n]{{1,200}})\1\s{{0,9}}:\s{{0,9}}(?:[A-Za-z_][\w.]{{0,30}}\()?(['"]?)({NUMBER})\3\)?\s{{0,9}}(?=[,}}])"""
 )
 _DICT_OWNER = re.compile(r"([A-Za-z_]\w{0,60})\s?=\s?$")
 MAX_OWNER = 64
@@ -39,7 +35,7 @@ _STATS_NAME = re.compile(r"(?i)(stats|metrics|logs?|losses)$")
 _TEXT_PAIR = re.compile(
     r"(?<![\w./-])(?:((?i:train|training|val|valid|validation|eval|test))[ ]+)?([A-Za-z][\w./@]{0,99})"
     r"(?:\s?=\s{0,20}|:\s{1,20}|(?<=(?i:loss))\s{1,4}|(?<=(?i:ppl))\s{1,4}|(?<=(?i:acc))\s{1,4})"
-    rf"({_PARTED}|{_NUMBER})(?![\w.:/-]){_NOT_CUT}(\s?%)?"
+    rf"({_PARTED}|{NUMBER})(?![\w.:/-]){_NOT_CUT}(\s?%)?"
 )
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,18}), skipped=\d{1,18}, lr=\[([-+.eE\d, ]{1,400})\]")
 """DeepSpeed's own line: the rate of each parameter group."""
@@ -60,25 +56,6 @@ _LOSS = re.compile(r"(?i)loss|nll")
 """In percent it is a share; an accuracy is counted in percent by whoever prints it so."""
 _ALL_PAIRS = re.compile(r"^(?:[\w./@-]{1,100}=\S{1,100}(?:[\s,]{1,20}|$)){2,100}$")
 _NOT_METRICS = frozenset({"epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "global_step", "update"})
-_TQDM = re.compile(
-    r"(?<!\d)\d{1,3}%\|[^|\r\n]{0,400}\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}"
-    r"\[[\d:\?]{1,20}<[^,\]]{0,40},\s{0,9}(\?|[\d.]{1,20})\s?([A-Za-z]{1,20})/([A-Za-z]{1,20})[^\]]{0,2000}\]?"
-)
-PLAIN_BAR = re.compile(
-    rb"\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s{0,9}(\d{1,18})/([1-9]\d{0,17}) "
-    rb"\[[\d:]{1,20}<[\d:?]{1,20},\s{0,9}(\d{1,15}(?:\.\d{1,15})?)(it/s|s/it)\]\s{0,9}"
-)
-"""tqdm's bar without a description, as Transformers draws it."""
-_RICH = re.compile(
-    r"(?i)^\s{0,20}epoch (\d{1,9})(?:/(-?\d{1,9}))?\s{1,9}[━╸╺─\s]{1,400}(\d{1,18})/(\d{1,18})\s"
-    r"[\d:]{1,20} • [-\d:]{1,20} ([\d.]{1,20})\s?it/s"
-)
-_KERAS = re.compile(
-    r"^\s{0,9}(\d{1,18})/(\d{1,18})\s(?:\[[=>.]{0,60}\]|━{1,80})?\s{0,4}(?:-\s)?(?:ETA:\s)?[\d:hms]{1,20}"
-    r"(?:\s(?:-\s)?([\d.]{1,20})(us|µs|ms|s)/(?:step|epoch|sample))?(?=\s|$)(.*)"
-)
-_KERAS_PAIR = re.compile(rf"- ([A-Za-z][\w/. ]{{0,99}}): ({_NUMBER})(?=\s|$)")
-_KERAS_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _BANNERS = {
     "total": re.compile(r"Total optimization steps = ([\d,]{1,24})"),
     "epochs": re.compile(r"Num Epochs = ([\d,]{1,24})"),
@@ -86,84 +63,6 @@ _BANNERS = {
     "batch": re.compile(r"Total train batch size[^=]{0,80} = ([\d,]{1,24})"),
     "resumed_at": re.compile(r"Continuing training from global step ([\d,]{1,24})"),
 }
-_UNITS = frozenset({"it", "step", "steps", "batch", "batches", "ba", "iter", "iters", "update", "updates"})
-_TRAINS = re.compile(r"(?i)train|epoch|step|iter|fit|progress|^\s*$|^\W*\d")
-_TRAINS_NOT = re.compile(r"(?i)eval|valid|test|sanity|predict|load|download|tokeni|map|generat|writing|saving|filter")
-_DESCRIPTION_EPOCH = re.compile(r"(?i)epoch\s{0,4}:?\s{0,4}\[?(\d{1,9})(?:\s{0,2}/\s{0,2}(\d{1,9}))?")
-
-
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """Metrics of one moment."""
-
-    values: dict[str, float]
-    step: int | None = None
-    step_total: int | None = None
-    epoch: float | None = None
-    epoch_slack: float = 0.0
-    """Half of what the printed epoch was rounded to."""
-    num_epochs: int | None = None
-    wall_time: float = 0.0
-    is_text: bool = False
-    """Prose: its step may count within an epoch, and its epoch is none of the metrics."""
-
-    @property
-    def is_summary(self) -> bool:
-        """Transformers' last row: its train_loss is the mean of the run."""
-        return "train_runtime" in self.values
-
-    @property
-    def is_evaluation(self) -> bool:
-        """Whether it holds an evaluation and no training loss."""
-        return is_evaluation(tuple(self.values))
-
-    def moments(self) -> list[tuple[float, float]]:
-        """Its epoch and half of what that was rounded to, where it has one."""
-        return [] if self.epoch is None else [(self.epoch, self.epoch_slack)]
-
-
-@lru_cache(maxsize=64)
-def is_evaluation(tags: tuple[str, ...]) -> bool:
-    """Whether a row of these tags is an evaluation's."""
-    return "loss" not in tags and all(tag == "epoch" or tag.startswith(("eval", "val", "test")) for tag in tags)
-
-
-@dataclass(slots=True, kw_only=True)
-class Bar:
-    """A progress bar that may be the training's."""
-
-    done: int
-    total: int
-    rate: float | None
-    """Steps per second."""
-    epoch: int | None = None
-    num_epochs: int | None = None
-    counts_epochs: bool = False
-    from_zero: bool = False
-    """Whether its epochs are known to count from 0."""
-    named: bool = False
-    values: dict[str, float] = field(default_factory=dict)
-    """What the bar of a finished epoch says (Keras)."""
-    is_keras: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class Banner:
-    """A fact that the trainer announces: "start", "stop" (another phase), or a key of _BANNERS."""
-
-    key: str
-    value: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class EpochLine:
-    """`Epoch 2/10` on a line of its own."""
-
-    epoch: int
-    num_epochs: int | None
-
-
-Said = Row | Bar | Banner | EpochLine
 
 
 def read_line(raw: bytes) -> list[Said]:
@@ -182,10 +81,10 @@ def read_line(raw: bytes) -> list[Said]:
     if b"%|" in raw or b"it/s" in raw:
         plain = PLAIN_BAR.fullmatch(raw)
         if plain is not None:
-            return [_plain_bar(*plain.groups())]
-        return list(_bars(_text(raw)))
+            return [plain_bar(*plain.groups())]
+        return list(bars_in(_text(raw)))
     if b"/step" in raw or (b"/" in raw and (b"ETA" in raw or b"loss:" in raw)):
-        bar = _keras(_text(raw))
+        bar = keras_bar(_text(raw))
         if bar is not None:
             return [bar]
     low = raw.lower()
@@ -281,73 +180,6 @@ def slack_of(text: str, *, quoted: bool) -> float:
     return 0.5 * 10.0 ** -max(2, decimals)
 
 
-def _bars(text: str) -> list[Bar]:
-    rich = _RICH.search(text)
-    if rich:
-        epoch, last, done, total, rate = rich.groups()
-        num = int(last) + 1 if last and int(last) >= 0 else None
-        return [
-            Bar(done=int(done), total=int(total), rate=_rate(rate, "it", "s"), epoch=int(epoch), num_epochs=num,
-                from_zero=True, named=True)
-        ]
-    found, position = [], 0
-    for match in _TQDM.finditer(text):
-        description = text[position : match.start()].strip().rstrip(":").strip()
-        position = match.end()
-        done, total, rate, upper, lower = match.groups()
-        unit = lower if upper == "s" and lower != "s" else upper
-        is_ours = unit in _UNITS and int(total) > 0
-        if not is_ours or _TRAINS_NOT.search(description) or not _TRAINS.search(description):
-            continue
-        epoch = _DESCRIPTION_EPOCH.search(description)
-        found.append(
-            Bar(
-                done=int(done), total=int(total), rate=_rate(rate, upper, lower),
-                epoch=int(epoch[1]) if epoch else None,
-                num_epochs=int(epoch[2]) if epoch and epoch[2] else None,
-                counts_epochs=re.fullmatch(r"(?i)epochs?", description) is not None,
-                from_zero="v_num" in match[0], named=bool(description),
-            )
-        )
-    return found
-
-
-def _plain_bar(done: bytes, total: bytes, pace: bytes, unit: bytes) -> Bar:
-    return Bar(done=int(done), total=int(total), rate=pace_of(pace, unit))
-
-
-def pace_of(pace: bytes, unit: bytes) -> float | None:
-    """Steps per second; see _rate."""
-    value = float(pace)
-    return value if unit == b"it/s" else (1 / value if value else None)
-
-
-def _rate(text: str, upper: str, lower: str) -> float | None:
-    """tqdm turns the rate over below one a second: 2.50s/it is 0.4 it/s."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if upper == "s" and lower != "s":
-        return 1 / value if value else None
-    return value
-
-
-def _keras(text: str) -> Bar | None:
-    match = _KERAS.match(text)
-    if match is None or int(match[2]) == 0:
-        return None
-    done, total, pace, unit, rest = match.groups()
-    seconds = float(pace) * _KERAS_SECONDS[unit] if pace and re.fullmatch(r"\d+(\.\d+)?", pace) else 0.0
-    values = {name.replace(" ", "_"): float(value) for name, value in _KERAS_PAIR.findall(rest)}
-    if not values and not seconds:
-        return None
-    return Bar(
-        done=int(done), total=int(total), rate=1 / seconds if seconds else None,
-        values=values if done == total else {}, is_keras=True,
-    )
-
-
 def _rates(text: str) -> dict[str, float]:
     """The one rate of all parameter groups as `lr`, different ones by their group's number."""
     try:
@@ -377,7 +209,7 @@ def _prose(text: str) -> list[Said]:
         return [Row(values=_rates(engine[2]), step=int(engine[1]), is_text=True)]
     named = re.search(r"(?:^|\s)metric=(\S{1,100}) value=(\S{1,40})", text) if "metric=" in text else None
     pairs: dict[str, float] = {}
-    if named and re.fullmatch(_NUMBER, named[2]):
+    if named and re.fullmatch(NUMBER, named[2]):
         pairs[named[1]] = float(named[2])
     elif " stage=" not in text:
         for phase, name, value, percent in _TEXT_PAIR.findall(text):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
-from harness.metrics.stdout_lines import MAX_EPOCH, is_evaluation
+from harness.metrics.stdout_said import MAX_EPOCH, is_evaluation
 from harness.metrics.stdout_shapes import Shape
 
 Item = TypeVar("Item")

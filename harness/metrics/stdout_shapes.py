@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.metrics.stdout_lines import MAX_EPOCH, Row, slack_of
+from harness.metrics.stdout_lines import slack_of
+from harness.metrics.stdout_said import MAX_EPOCH, Row
 
 MAX_SHAPES = 8
 MAX_LEARNED = 200

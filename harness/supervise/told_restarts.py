@@ -9,7 +9,7 @@ from typing import Any
 from harness.diagnosis.inputs import find_inputs
 from harness.diagnosis.model import Event, EventKind
 from harness.diagnosis.read import read_run
-from harness.metrics.stdout_steps import Restart
+from harness.metrics.stdout_places import Restart
 from harness.record.redaction import Redactor
 from harness.record.vocabulary import PrimaryCause
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from harness.metrics.stdout_lines import Banner, Bar, Row, read_line
+from harness.metrics.stdout_lines import read_line
+from harness.metrics.stdout_said import Banner, Bar, Row
 from harness.metrics.tracker_end import TrackedRun
 from harness.record.redaction import Redactor
 

@@ -95,7 +95,7 @@ def test_case_19_two_attempts_in_one_log() -> None:
     loss = dict(merged(path, "loss"))
     assert (len(loss), max(loss)) == (expected["points"], expected["last_step"])
     assert {str(step): loss[step] for step in (250, 300, 500)} == expected["loss_at"]
-    assert (reader.parser.num_attempts, markers) == (expected["attempts"], [RestartMarker(250)])
+    assert (reader.parser.where.num_attempts, markers) == (expected["attempts"], [RestartMarker(250)])
     assert (reader.last_step, reader.announced_total) == (500, 500)
     assert merged(path, "train_loss") == [(500, 0.79)]
 
@@ -130,7 +130,7 @@ def test_recorded_transformers_log(name: str, steps: range) -> None:
         rows = [(row["step"], pytest.approx(row[tag], rel=1e-3)) for row in history if tag in row]
         assert series[tag] == [row for row in rows if row[0] in steps], tag
     assert (reader.last_step, reader.announced_total) == (steps[-1], steps[-1])
-    assert (markers, reader.parser.num_attempts, reader.problems(final=True)) == ([], 1, [])
+    assert (markers, reader.parser.where.num_attempts, reader.problems(final=True)) == ([], 1, [])
     assert reader.rate is not None and reader.rate > 1
 
 
@@ -288,7 +288,7 @@ def test_lightning_bar_of_tqdm(tmp_path: Path) -> None:
     line = bar(10, 10, "Epoch 0").replace("]", ", v_num=0, train_loss=2.1]") + bar(5, 5, "Validation DataLoader 0")
     line += bar(0, 10, "Epoch 0") + bar(5, 10, "Epoch 1").replace("]", ", v_num=0, train_loss=2.1]")
     reader, series, _ = read(text(tmp_path, line))
-    assert (reader.last_step, series, reader.parser.num_attempts) == (15, {}, 1)
+    assert (reader.last_step, series, reader.parser.where.num_attempts) == (15, {}, 1)
 
 
 def test_bar_is_seen_before_its_line_ends(tmp_path: Path) -> None:
@@ -429,9 +429,10 @@ def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
         for said in read_line(line.encode()):
             slow._was_cleared = cleared
             slow._take(said)
-        expected += slow._given()
+        expected += slow._places.given()
         cleared = line.isspace() and len(line) >= 20
     found, expected = found + quick.finish(), expected + slow.finish()
     assert repr(found) == repr(expected)
-    assert (quick.last_step, quick.announced_total, quick.rate, quick.num_attempts) == (
-        slow.last_step, slow.announced_total, slow.rate, slow.num_attempts)
+    told = [(one.where.last_step, one.where.announced_total, one.where.rate, one.where.num_attempts)
+            for one in (quick, slow)]
+    assert told[0] == told[1]

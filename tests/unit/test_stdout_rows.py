@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.metrics import stdout, stdout_steps
+from harness.metrics import stdout, stdout_places
 from harness.metrics.model import EventColumns, RestartMarker
 from harness.metrics.stdout import StdoutReader
-from harness.metrics.stdout_lines import Row
+from harness.metrics.stdout_said import Row
 from harness.metrics.stdout_shapes import RowShapes
 from harness.metrics.stdout_steps import rows_alone
 from harness.metrics.stdout_stretches import stretches_in
@@ -201,14 +201,14 @@ def everything(path: Path, content: bytes, cuts: list[int], *, learns: bool, **o
             found += [repr(item)] if isinstance(item, RestartMarker) else list(map(repr, item.events()))
     parser = reader.parser
     told = (
-        parser.last_step,
-        parser.announced_total,
-        parser.rate,
-        parser.num_attempts,
+        parser.where.last_step,
+        parser.where.announced_total,
+        parser.where.rate,
+        parser.where.num_attempts,
         parser.are_steps_guessed,
         parser.restarts,
     )
-    return [*found, repr(told), repr(parser._pace.learned), repr(reader.problems(final=True)), reader.sha256]
+    return [*found, repr(told), repr(parser._places.pace.learned), repr(reader.problems(final=True)), reader.sha256]
 
 
 DENSE = b"{'loss': 1.5, 'epoch': 0.50}\n"
@@ -252,7 +252,7 @@ def test_together_as_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever lies between the rows, and wherever the bytes are cut."""
-    monkeypatch.setattr(stdout_steps, "MAX_PENDING", pending)
+    monkeypatch.setattr(stdout_places, "MAX_PENDING", pending)
     monkeypatch.setattr(stdout, "CHUNK_BYTES", chunk)
     cuts = sorted(cut for cut in cuts if cut < len(content))
     quick = everything(tmp_path / "a.log", content, cuts, learns=True, logging_steps=logging_steps)
