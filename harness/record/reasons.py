@@ -369,8 +369,8 @@ REASONS: dict[Reason, ReasonSpec] = {
         "computed from it on purpose; then ask for the value that you want there, or give --accept-conditional"),
     Reason.OVERRIDE_UNPROVEN: _reason(
         _U, "nothing that the run left tells whether the program received a setting that --hp asked for",
-        "leave the probe on, which sees what argparse, absl and click return; of another parser, let the program print "
-        "its settings at the start or save them where its trainer does"),
+        "leave the probe on, which sees what the usual parsers and readers of config files return; of another one, let "
+        "the program print its settings at the start or save them where its trainer does"),
     Reason.SAMPLE_MISSING: _reason(
         _U, "no sample of the last update was recorded",
         "let the trainer write samples, or name a file with --samples"),

@@ -105,6 +105,18 @@ def main(hidden, max_steps):
 
 main()
 """
+BY_HAND = """\
+import sys
+from types import SimpleNamespace
+
+import yaml
+
+""" + "".join(line for line in HIDDEN.splitlines(keepends=True) if "parse" not in line).replace(
+    "    torch.manual_seed(0)\n", '''\
+    with open(sys.argv[1]) as config:
+        options = SimpleNamespace(**yaml.safe_load(config))
+    torch.manual_seed(0)
+''')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +192,11 @@ OVERRIDDEN = {
     "torchrun-hidden": Overridden(
         command=f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py --hidden 8",
         overrides=(("hidden", 128),), placed=("was --hidden 8",), files={"train.py": HIDDEN},
+    ),
+    "yaml-hidden": Overridden(
+        command=f"{PYTHON} train.py own.yaml", overrides=(("hidden", 128),),
+        placed=("written to hp-overrides.yaml as hidden: 128",),
+        files={"train.py": BY_HAND, "own.yaml": "hidden: 8\nmax_steps: 20\nlr: 0.05\nlog_dir: logs\n"},
     ),
     "click": Overridden(
         command=f"{PYTHON} train.py", overrides=(("hidden", 128),), placed=("--hidden 128",),

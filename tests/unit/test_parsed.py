@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +15,11 @@ from hypothesis import strategies as st
 
 from harness.judge.overrides import same_value
 from harness.judge.received import Received, received
-from harness.probe import ENV_DIR, site_dir
-from harness.probe.parsed import ENV_ASKED, asked, asked_names, read_parsed
+from harness.probe import site_dir
+from harness.probe.parsed import asked, asked_names, read_parsed
 from harness.record.run_record import RunRecord
 from harness.record.token_formats import MASK
+from tests.unit.parsing_programs import Program
 
 PARSER = """
 import argparse
@@ -39,34 +39,6 @@ for _ in range(3):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
 """
-
-
-class Program:
-    """Runs children with the probe, which asks for these names."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.directory = root / "probe"
-        self.directory.mkdir()
-
-    def run(self, names: str, code: str, *words: str, python: str = sys.executable) -> list[dict[str, Any]]:
-        """The processes that wrote something down."""
-        script = self.root / "train.py"
-        script.write_text(textwrap.dedent(code), encoding="utf-8")
-        env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site_dir()), ENV_DIR: str(self.directory), ENV_ASKED: names}
-        done = subprocess.run([python, str(script), *words], env=env, cwd=self.root, capture_output=True, text=True,
-                              timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        assert not (self.directory / "problems.log").exists(), (self.directory / "problems.log").read_text()
-        told = read_parsed(self.directory, since=0.0)
-        assert told["problems"] == []
-        return cast(list[dict[str, Any]], told["processes"])
-
-    def parse(self, name: str, code: str, *words: str) -> dict[str, Any]:
-        """The only thing that was parsed of this name."""
-        (process,) = self.run(name, code, *words)
-        (parse,) = process["parses"]
-        return cast(dict[str, Any], parse)
 
 
 @pytest.fixture
@@ -117,10 +89,41 @@ def test_file_that_holds_a_setting_is_seen_by_its_path(program: Program) -> None
     assert (parse["dest"], parse["value"]) == ("config", {"value": "/o/hp-overrides.yaml"})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("hp-overrides.json", '{"model": {"hidden": 128}}', "import json, sys\njson.load(open(sys.argv[1]))"),
+        ("hp-overrides.toml", "[model]\nhidden = 128\n", "import tomllib, sys\ntomllib.load(open(sys.argv[1], 'rb'))"),
+    ],
+)
+def test_value_that_was_read_from_the_file(program: Program, name: str, text: str, code: str) -> None:
+    """Of that file alone, under its dotted name; other files are left alone."""
+    pytest.importorskip(Path(name).suffix.replace("toml", "tomllib").strip("."))
+    for file in (name, "other" + Path(name).suffix):
+        (program.root / file).write_text(text)
+    asked_for = f"model.hidden,file:{name}"
+    assert program.run(asked_for, code, "other" + Path(name).suffix) == []
+    parse = program.parse(asked_for, code, name)
+    assert (parse["name"], parse["value"]) == ("model.hidden", {"value": 128})
+
+
 def test_value_at_the_first_step(program: Program) -> None:
     """What the program put in its place after parsing."""
     parse = program.parse("--hidden", PARSER + "args = parser.parse_args()\nargs.hidden = 64" + TRAINED, "--hidden=128")
     assert (parse["value"], parse["at_step"]) == ({"value": 128}, {"value": 64})
+
+
+def test_absl_flags_are_looked_at_again(program: Program) -> None:
+    """With whether they were given, and what stands there at the first step."""
+    code = """
+from absl import flags
+flags.DEFINE_integer("hidden", 16, "")
+flags.FLAGS(["train.py", "--hidden=128"])
+flags.FLAGS.hidden = 64
+"""
+    parse = program.parse("--hidden", code + TRAINED)
+    assert (parse["parser"], parse["given"], parse["value"], parse["at_step"]) == (
+        "absl", True, {"value": 128}, {"value": 64})
 
 
 def test_subcommand_and_several_parses(program: Program) -> None:
@@ -168,6 +171,17 @@ def test_other_pythons(program: Program, version: str) -> None:
         pytest.skip(f"Python {version} is not here")
     (process,) = program.run("--hidden", PARSER + "parser.parse_args()", "--hidden", "8", python=str(found[0]))
     assert process["parses"][0]["value"] == {"value": 8}
+
+
+def test_every_reader_is_waited_for() -> None:
+    """sitecustomize.py, which is to be cheap, lists the modules that the recorder has readers for."""
+    told: dict[str, dict[str, Any]] = {}
+    for name in ("_real_step_parsed", "sitecustomize"):
+        tree = ast.parse((site_dir() / f"{name}.py").read_text())
+        told[name] = {node.targets[0].id: node.value for node in tree.body
+                      if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
+    waited = {*ast.literal_eval(told["sitecustomize"]["_PARSERS"]), *ast.literal_eval(told["sitecustomize"]["_FILES"])}
+    assert waited == {key.value for key in told["_real_step_parsed"]["PARSERS"].keys}
 
 
 def test_names_that_are_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""What the program's own parser made of the settings that were overridden: argparse, absl's flags and click.
+"""What the program's own parser made of the settings that were overridden: argparse, absl's flags, click and others.
 
 REAL_STEP_PROBE_ASKED names them, with commas: a flag, a plain name, or `file:NAME` for a config file that the harness
 wrote. Of nothing else a value is read. A process whose parser knows one writes `HOST-PID.parsed.json` beside the
@@ -13,6 +13,7 @@ Standard library only, Python 3.8 and later. No exception leaves a hook.
 
 import enum
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -26,6 +27,8 @@ MAX_PARSES = 64
 MAX_TEXT = 200
 MAX_ITEMS = 16
 MAX_NOTES = 5
+MAX_DEPTH = 4
+MAX_FIELDS = 400
 MISSING = object()
 
 
@@ -67,32 +70,33 @@ class Probe:
 
     def install(self, module):
         """Listen to the parser that a module defines."""
-        if module.__name__ == "argparse":
-            self._wrap(module.ArgumentParser, "parse_known_args", read_argparse)
-        elif module.__name__ == "click.core":
-            self._wrap(getattr(module, "Command", None) or module.BaseCommand, "parse_args", read_click)
-        else:
-            self._wrap(module.FlagValues, "__call__", read_absl)
+        owner_name, name, read = PARSERS[module.__name__]
+        owner = getattr(module, owner_name) if owner_name else module
+        parsed = self._listening(getattr(owner, name), read)
+        is_static = isinstance(getattr(owner, "__dict__", {}).get(name), staticmethod)
+        setattr(owner, name, staticmethod(parsed) if is_static else parsed)
 
-    def _wrap(self, owner, name, read):
-        probe, original = self, getattr(owner, name)
+    def _listening(self, original, read):
+        """A parser that is heard, unless it was called by one of its kind, as for a sub-command."""
+        probe = self
 
         @functools.wraps(original)
-        def parsed(parser, *args, **kwargs):
-            if getattr(probe.inside, "on", False):
-                return original(parser, *args, **kwargs)
-            probe.inside.on = True
+        def parsed(*args, **kwargs):
+            inside = vars(probe.inside)
+            if inside.get(read):
+                return original(*args, **kwargs)
+            inside[read] = True
             try:
-                result = original(parser, *args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
-                probe.inside.on = False
+                inside[read] = False
             try:
-                probe.add(read(probe.asked, parser, result, args, kwargs))
+                probe.add(read(probe.asked, result, *args, **kwargs))
             except Exception as error:
                 probe.note("parsed", error)
             return result
 
-        setattr(owner, name, parsed)
+        return parsed
 
     def add(self, parses):
         """Keep what a parser returned, and write it down."""
@@ -141,10 +145,9 @@ class Probe:
             pass
 
 
-def read_argparse(asked, parser, result, args, kwargs):
+def read_argparse(asked, result, parser, args=None, namespace=None):
     """Of a parser and its sub-parsers. Words that are no list cannot be looked at a second time."""
-    namespace = result[0]
-    words = args[0] if args else kwargs.get("args")
+    namespace, words = result[0], args
     words = sys.argv[1:] if words is None else words
     words = [word for word in words if isinstance(word, str)] if isinstance(words, (list, tuple)) else []
     options = options_of(parser, words)
@@ -203,7 +206,7 @@ def later_of(namespace, dest):
     return later
 
 
-def read_absl(asked, flags, result, args, kwargs):
+def read_absl(asked, result, flags, *args, **kwargs):
     """Of absl's flags, whose values can be asked for at any time."""
     found = []
     values = {name: flags[name] for name in flags}
@@ -211,17 +214,16 @@ def read_absl(asked, flags, result, args, kwargs):
         if name.startswith("file:"):
             found += files_named(name, "absl", ((key, flag.value) for key, flag in values.items()))
             continue
-        flag = values.get(name.lstrip("-")) or values.get(plain(name))
+        flag = values.get(name.lstrip("-"), values.get(plain(name)))
         if flag is not None:
             found.append(Parse(name, "absl", flag.name, flag.value, bool(flag.present),
                                later=functools.partial(getattr, flag, "value", MISSING)))
     return found
 
 
-def read_click(asked, command, result, args, kwargs):
+def read_click(asked, result, command, ctx, *args, **kwargs):
     """Of a click command, typer's too, whose values go to a function as arguments."""
-    context = args[0] if args else kwargs["ctx"]
-    found = []
+    context, found = ctx, []
     for name in asked:
         if name.startswith("file:"):
             found += files_named(name, "click", context.params.items())
@@ -232,6 +234,53 @@ def read_click(asked, command, result, args, kwargs):
                 found.append(Parse(name, "click", param.name, context.params.get(param.name),
                                    getattr(source, "name", "") == "COMMANDLINE"))
     return found
+
+
+def read_fire(asked, result, args, *more, **kwargs):
+    """Of a function's keyword arguments, each still the word that was given."""
+    values, found = dict(result[0]), []
+    for name in asked:
+        if name.startswith("file:"):
+            found += files_named(name, "fire", values.items())
+        elif plain(name) in values:
+            word = values[plain(name)]
+            found.append(Parse(name, "fire", plain(name), word, True, word))
+    return found
+
+
+def read_object(parser, asked, result, *args, **kwargs):
+    """Of the nested config or object that was made of the words, where it has fields."""
+    values, found = dict(flat(result)) if has_fields(result) else {}, []
+    for name in asked:
+        if name.startswith("file:"):
+            found += files_named(name, parser, values.items())
+        elif plain(name) in values:
+            found.append(Parse(name, parser, plain(name), values[plain(name)], False))
+    return found
+
+
+def flat(value, above="", depth=MAX_DEPTH):
+    """(dotted name, value) of the fields of nested mappings and objects."""
+    inner = value.items() if hasattr(value, "items") else vars(value).items()
+    for key, item in itertools.islice(list(inner), MAX_FIELDS):
+        name = f"{above}{key}"
+        if depth and has_fields(item):
+            yield from flat(item, name + ".", depth - 1)
+        else:
+            yield name, item
+
+
+def read_file(parser, asked, result, stream, *args, **kwargs):
+    """Of the config file that the harness wrote, as it was read from an open file."""
+    path = getattr(stream, "name", None)
+    if not isinstance(path, str) or "file:" + os.path.basename(path) not in asked:
+        return []
+    return read_object(parser, [name for name in asked if not name.startswith("file:")], result)
+
+
+def has_fields(value):
+    """Whether a value is a mapping, or an object that is made of its fields."""
+    return hasattr(value, "items") or hasattr(type(value), "__dataclass_fields__")
 
 
 def files_named(name, parser, values):
@@ -268,6 +317,22 @@ def encode(value, depth=1):
 def is_short(text):
     """Whether a text may be written down: short, printable, and no address that may hold a password or a signature."""
     return len(text) <= MAX_TEXT and text.isprintable() and not ("://" in text and set("@?") & set(text))
+
+
+PARSERS = {
+    "argparse": ("ArgumentParser", "parse_known_args", read_argparse),
+    "absl.flags._flagvalues": ("FlagValues", "__call__", read_absl),
+    "click.core": ("Command", "parse_args", read_click),
+    "fire.core": ("", "_ParseKeywordArgs", read_fire),
+    "json": ("", "load", functools.partial(read_file, "json")),
+    "jsonargparse._core": ("ArgumentParser", "parse_args", functools.partial(read_object, "jsonargparse")),
+    "omegaconf.omegaconf": ("OmegaConf", "from_dotlist", functools.partial(read_object, "omegaconf")),
+    "typer._click.core": ("Command", "parse_args", read_click),
+    "tomllib": ("", "load", functools.partial(read_file, "tomllib")),
+    "tyro._cli": ("", "cli", functools.partial(read_object, "tyro")),
+    "yaml": ("", "load", functools.partial(read_file, "yaml")),
+}
+"""{module: (class or "", function that parses, what reads its result)}; sitecustomize.py waits for these modules."""
 
 
 def plain(name):

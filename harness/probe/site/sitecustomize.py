@@ -32,8 +32,13 @@ _WATCHED = {
     "deepspeed.runtime.engine": _RECORDER,
     "keras.src.optimizers.base_optimizer": _KERAS_RECORDER,
 }
+_PARSERS = ("argparse", "absl.flags._flagvalues", "click.core", "fire.core", "jsonargparse._core",
+            "omegaconf.omegaconf", "typer._click.core", "tyro._cli")
+_FILES = ("json", "tomllib", "yaml")
 if os.environ.get("REAL_STEP_PROBE_ASKED"):
-    _WATCHED.update(dict.fromkeys(("argparse", "absl.flags._flagvalues", "click.core"), _PARSED_RECORDER))
+    _WATCHED.update(dict.fromkeys(_PARSERS, _PARSED_RECORDER))
+    if "file:" in os.environ["REAL_STEP_PROBE_ASKED"]:
+        _WATCHED.update(dict.fromkeys(_FILES, _PARSED_RECORDER))
 
 
 class _Finder:
