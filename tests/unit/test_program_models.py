@@ -216,6 +216,9 @@ LAYERS = {
     "image": ("self.a = nn.Linear(12, 1)", "self.a(x.reshape(x.shape[0], 3 * 4))"),
     "attention": ("self.a = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)", "self.a(x)"),
     "norm": ("self.a = nn.BatchNorm1d(6); self.b = nn.Linear(6, 1)", "self.b(self.a(x))"),
+    "time": ("self.a = nn.Conv2d(3, 4, 3); self.b = nn.Embedding(9, 4)",
+             "self.a(x) + self.b(y)[:, :, None, None]"),
+    "half": ("self.a = nn.Linear(4, 2).to(torch.bfloat16)", "self.a(x)"),
     "lazy": ("self.a = nn.LazyLinear(2)", "self.a(x)"),
     "example": ("self.a = nn.Bilinear(3, 5, 1); self.example_input_array = (torch.ones(2, 3), torch.ones(2, 5))",
                 "self.a(x, y)"),
@@ -227,7 +230,7 @@ def test_inputs_are_guessed_from_the_first_layer(name: str, tmp_path: Path, monk
     """Each kind of layer that tells what it takes, and an example that the class names itself."""
     layers, output = LAYERS[name]
     monkeypatch.syspath_prepend(SITE)
-    model = made_of(tmp_path, layers, output, *("xy" if name in ("two", "example") else "x"))
+    model = made_of(tmp_path, layers, output, *("xy" if name in ("two", "example", "time") else "x"))
     if name == "lazy":
         model.load_state_dict({"a.weight": torch.ones(2, 3), "a.bias": torch.ones(2)})
     answer = importlib.import_module("_reload").Answer("torch")
@@ -247,6 +250,48 @@ def made_of(place: Path, layers: str, output: str, *arguments: str) -> nn.Module
     spec.loader.exec_module(module)
     model: nn.Module = module.Net()
     return model
+
+
+CHARACTERS = """
+import torch
+from torch import nn
+width = 16
+vocab_size = len(set(open("text").read()))
+class Head(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.key = nn.Linear(width, size, bias=False)
+    def forward(self, x):
+        return self.key(x)
+class {name}(nn.Module):
+    def __init__(self, {argument}):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.heads = nn.ModuleList([Head({size}) for _ in range(3)])
+        self.last = nn.Linear(3 * {size}, vocab_size)
+    def forward(self, ids, targets=None):
+        x = self.tokens(ids)
+        return self.last(torch.cat([head(x) for head in self.heads], -1)), None
+"""
+
+
+@pytest.mark.parametrize(("argument", "size", "call"), [
+    ("unused=1", "4", "Model()"), ("size", "size", "Model(compute())"), ("size", "size", "Model(size=compute())"),
+])
+def test_number_that_the_program_reads_from_its_data_is_tried(
+    argument: str, size: str, call: str, tmp_path: Path
+) -> None:
+    """A vocabulary's size is one of the checkpoint's own; what is tried is never held against it."""
+    text = CHARACTERS.format(name="Model", argument=argument, size=size)
+    program(tmp_path, f"{text}\nmodel = {call}\nopen('ran', 'w').close()\n")
+    torch.manual_seed(0)
+    state = {"tokens.weight": torch.randn(13, 16), "last.weight": torch.randn(13, 12), "last.bias": torch.randn(13)}
+    state |= {f"heads.{index}.key.weight": torch.randn(4, 16) for index in range(3)}
+    answer = looked_at(state, tmp_path)
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer
+    del state["last.bias"]
+    lacking = looked_at(state, tmp_path)
+    assert (lacking["status"], lacking["forward_ok"], lacking["missing"]) == ("ok", None, []), lacking
 
 
 SWAP = """

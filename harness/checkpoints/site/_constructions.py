@@ -48,25 +48,31 @@ def constructions_of(sources, tables, options):
     `tables`: mappings that the checkpoint holds; `options`: the command line's, which are sure.
     """
     own = classes_of(sources)
+    found, resolved = [], True
+    for reader, call, is_root in calls_of(sources, tables, options):
+        kind = reader.kind(call.func)
+        if kind is None or len(found) >= MAX_CALLS:
+            continue
+        try:
+            reader.arguments(call)
+        except Exception:
+            resolved = resolved and not (is_root and kind in own)
+            continue
+        file = reader.source.path.rpartition("/")[2]
+        found.append(Construction(kind=kind, make=_maker(reader, call), sure=reader.sure, is_root=is_root, call=call,
+                                  where=f"as in {file}:{call.lineno}"))
+    return found, resolved
+
+
+def calls_of(sources, tables, options):
+    """(what reads its arguments, call, whether it stands outside of every class) of each call of the program."""
     by_name = {}
-    for kind in own:
+    for kind in classes_of(sources):
         by_name.setdefault(kind.__name__, kind)
-    found, resolved, stored = [], True, stored_attributes(sources)
+    stored = stored_attributes(sources)
     for source in sources:
         for call, scopes, is_root in _calls(source.tree):
-            reader = _Reader(source, scopes, tables, options, by_name, stored)
-            kind = reader.kind(call.func)
-            if kind is None or len(found) >= MAX_CALLS:
-                continue
-            try:
-                reader.arguments(call)
-            except Exception:
-                resolved = resolved and not (is_root and kind in own)
-                continue
-            found.append(Construction(
-                kind=kind, make=_maker(reader, call), sure=reader.sure, is_root=is_root, call=call,
-                where=f"{source.path.rpartition('/')[2]}:{call.lineno}"))
-    return found, resolved
+            yield _Reader(source, scopes, tables, options, by_name, stored), call, is_root
 
 
 def classes_of(sources):

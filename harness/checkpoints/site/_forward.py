@@ -14,7 +14,7 @@ import math
 SIDES = (28, 32, 64, 96, 128, 224, 16, 8)
 LENGTHS = (8, 4, 16, 2, 1, 32, 64, 128)
 EXAMPLES = ("example_input_array", "example_inputs", "dummy_inputs")
-MAX_TRIES = 40
+MAX_TRIES = 60
 MAX_LAYERS = 3
 
 
@@ -102,6 +102,8 @@ def values_at(model, inputs):
 
 def inputs_of(model):
     """Tuples of arguments to try, the likeliest first."""
+    import torch
+
     for name in EXAMPLES:
         example = getattr(model, name, None)
         if example is not None and not callable(example):
@@ -109,6 +111,10 @@ def inputs_of(model):
     count = _needed(model)
     for tensor in guesses(model):
         yield (tensor,) * count
+        if count > 1:
+            # A time step or a length beside it, and a mask.
+            yield tensor, *[torch.ones(tensor.shape[0], dtype=torch.int64)] * (count - 1)
+            yield tensor, *[torch.ones(tensor.shape, dtype=torch.bool)] * (count - 1)
     # What is optional may be what it is called with: forward(x=None, ids=None).
     if not count:
         for tensor in guesses(model):
@@ -132,6 +138,7 @@ def guesses(model):
     from torch import nn
 
     ids = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
+    floating = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
     told_by = 0
     for layer in model.modules():
         if isinstance(layer, nn.Embedding):
@@ -140,7 +147,7 @@ def guesses(model):
         elif isinstance(layer, nn.EmbeddingBag):
             found = [torch.randint(0, layer.num_embeddings, (2, 4))]
         else:
-            found = [torch.randn(shape) for shape in _shapes(layer)]
+            found = [torch.randn(shape).to(floating) for shape in _shapes(layer)]
         yield from found
         told_by += bool(found)
         if told_by == MAX_LAYERS:

@@ -14,6 +14,7 @@ import os
 from _choices import sign_of_another, sign_of_choice
 from _constructions import classes_of, constructions_of, from_mappings
 from _forward import forward
+from _holes import filled
 from _program import load_sources
 from _values import is_weight
 
@@ -52,6 +53,11 @@ def load_model(request, answer):
         expected = [(one, keys) for one in (*calls, *more) if (keys := keys_of(one))]
     passed = {label: look(label, state, expected, answer) for label, state in states.items()}
     largest = max(states, key=lambda label: _size(states[label]))
+    if passed[largest] is None:
+        fits = ((one, keys) for one, keys in filled(sources, mappings, options, states[largest])
+                if any(not any(differences(bare, keys)) for bare in plain_states(states[largest])))
+        found = next(fits, None)
+        passed[largest] = look(largest, states[largest], [found], answer) if found else None
     is_bad = answer.fields["status"] != "ok"
     answer.fields["forward_ok"] = False if is_bad else True if passed[largest] else None
     if passed[largest] is None and not is_bad:
@@ -203,7 +209,7 @@ def load_and_pass(one, keys, state, label, answer):
         answer.note(f"not loaded into {one.kind.__name__}: {type(error).__name__}: {error}")
         return False
     of = f" of {label}" if label else ""
-    where = f", made as in {one.where}" if one.where else ""
+    where = f", made {one.where}" if one.where else ""
     answer.note(f"every key{of} fits {one.kind.__name__}{where}")
     answer.fields["forward_ok"] = None
     if answer.fields["status"] == "ok":
