@@ -150,6 +150,9 @@ def _size(base: Path | None) -> int:
 def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
     """The answer with what a second child found, which runs the program's classes: what becomes of that child is no
     fault of the checkpoint, and only differences that it names are one."""
+    need = LEAST_MEMORY_BYTES + int(MEMORY_FACTOR * target.bytes)
+    if need > psutil.virtual_memory().available:
+        return {**answer, "notes": [*answer.get("notes", ()), f"no forward pass was made: it takes {need >> 20} MiB"]}
     request = _request(target, where) | {"starts": [], "kinds": [], "program": _program(target.program)}
     limited = replace(where, time_limit_s=min(where.time_limit_s, MODEL_TIME_LIMIT_S))
     found = _ask(request, target, limited, memory_bytes)

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 from torch import nn
 
 from harness import checkpoints
 from harness.checkpoints.inventory import find_checkpoints
-from harness.checkpoints.reload import Surroundings, reload_checkpoint
+from harness.checkpoints.reload import CODELESS, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import target_of
 from harness.command.parse import parse_command
 from harness.frameworks.classes import Sources, find_sources
@@ -80,13 +82,20 @@ def loaded(saved: Any, place: Path) -> dict[str, Any]:
 
 
 def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict[str, Any]:
-    """The same by the second child's code alone, in a fork of this process, which has torch at hand."""
-    torch.save(saved, place / "model.pt")
-    program = sources_of(place, command)
+    """The same by the second child's code alone, in a fork of this process, which has torch at hand.
+
+    `saved`: for torch.save, or the directory of a checkpoint.
+    """
+    folder = saved if isinstance(saved, Path) else place / "saved"
+    folder.mkdir(exist_ok=True)
+    if not isinstance(saved, Path):
+        torch.save(saved, folder / "model.pt")
+    target, program = target_of(find_checkpoints(folder)[-1]), sources_of(place, command)
     request = {
-        "adapter": "torch", "path": str(place / "model.pt"), "files": [str(place / "model.pt")], "workdir": str(place),
-        "allow_pickle": False, "program": {"files": [str(path) for path in program.files], "whole": program.whole,
-                                           "options": dict(program.options)}}
+        "adapter": target.adapter, "path": str(target.path), "files": [str(path) for path in target.files],
+        "workdir": str(place), "allow_pickle": False,
+        "program": {"files": [str(path) for path in program.files], "whole": program.whole,
+                    "options": dict(program.options)}}
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     child = context.Process(target=_answer, args=(request, theirs))
@@ -94,7 +103,7 @@ def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict
     theirs.close()
     answer: dict[str, Any] = ours.recv()
     child.join()
-    assert not (place / "ran").exists()
+    assert not (place / "ran").exists() and target.adapter in CODELESS
     return answer
 
 
@@ -421,3 +430,53 @@ def test_pickled_model_is_passed_forward_where_unpickling_is_allowed(is_known: b
     assert (answer["status"], answer["forward_ok"], answer["tensors"]) == (
         ("ok", True, 6) if is_known else ("not-attempted", None, 0)), answer
     assert is_known or "Net" in answer["error"]
+
+
+DEEPSPEED = Path(__file__).parent / "cases" / "recorded" / "deepspeed" / "zero3-two-ranks"
+SHARDED = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(5, 7)
+        self.hidden = nn.Linear(7, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.head = nn.Linear(3, {})
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.hidden(self.frozen(x)))))
+model = Net()
+"""
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torch-distributed", "deepspeed"])
+def test_tensors_of_every_codeless_format_are_passed_forward(kind: str, tmp_path: Path) -> None:
+    """With the names that each has: of one file, of parts, of shards; another class fits none."""
+    place = tmp_path / "step_5"
+    if kind == "safetensors":
+        place.mkdir()
+        save_file(net(), place / "model.safetensors")
+    elif kind == "torch-distributed":
+        moments = {"state": {0: {"exp_avg": torch.ones(4)}}, "param_groups": [{"lr": 0.1}]}
+        dcp.save({"model": net(), "optimizer": moments}, checkpoint_id=place)
+    else:
+        place = DEEPSPEED
+    program(tmp_path, SHARDED.format(1) if kind == "deepspeed" else NET + "\nmodel = Net()\n")
+    answer = looked_at(place, tmp_path)
+    assert (answer["status"], answer["forward_ok"], answer["adapter"]) == ("ok", True, kind), answer
+    program(tmp_path, SHARDED.format(9) if kind == "deepspeed" else NETS.replace("nn.Linear(hidden, 2)", "None"))
+    other = looked_at(place, tmp_path)
+    assert (other["status"], other["forward_ok"]) == ("ok", None), other
+
+
+def test_models_side_by_side_each_have_their_class(tmp_path: Path) -> None:
+    """An actor and a critic in one file, and a copy of averages; the larger one has to be passed forward."""
+    critic = "class Critic(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    critic += "        self.value = nn.Linear(4, {})\n    def forward(self, x):\n        return self.value(x)\n"
+    states = {"actor": net(), "ema": net(), "critic": nn.ModuleDict({"value": nn.Linear(4, 1)}).state_dict()}
+    program(tmp_path, NET + critic.format(1) + "actor, critic = Net(), Critic()\n")
+    answer = looked_at({**states, "optimizer": {"state": {}}, "step": 5}, tmp_path)
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True)
+    assert sum("every key" in note for note in answer["notes"]) == 3, answer
+    program(tmp_path, NET.replace("self.last(torch", "self.last.none(torch") + critic.format(1))
+    assert looked_at(states, tmp_path)["forward_ok"] is None
