@@ -9,43 +9,37 @@ CUDA, which the torch probe cannot see.
 from __future__ import annotations
 
 import glob
-import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.command.model import Finding, TrainingCommand
+from harness.command.model import TrainingCommand
 from harness.frameworks import effective, kinds
 from harness.frameworks.areno_algorithms import ALGORITHMS, OTHER_ALGORITHM
+from harness.frameworks.areno_command import (
+    CHECKPOINT_FLAGS,
+    DATASET_SUFFIXES,
+    REPOSITORY,
+    SMOKE_FLAGS,
+    Invocation,
+    backend_of,
+    devices,
+    directory,
+    number,
+    saves_nothing,
+    share,
+    trains_adapter,
+)
+from harness.frameworks.areno_preparation import advice, metrics_dir, model_hub, refusal, step_limit
 from harness.frameworks.areno_reports import with_findings
-from harness.frameworks.base import Addition, EffectiveValue, FrameworkFacts, Preparation, Written
+from harness.frameworks.base import EffectiveValue, FrameworkFacts, Preparation, Written
 from harness.frameworks.capacity import Capacity, Smoke
 from harness.frameworks.dataset import NamedDataset, RemoteAsset
 from harness.frameworks.source import Program
-from harness.record.reasons import Reason
 from harness.spec import RunSpec
 
-CLI_MODULES = ("areno.cli.main", "areno.cli.train")
-"""What `python -m` starts; the second one is the `train` command itself."""
-NOT_TRAINING = {
-    "agent": "hands the work to a coding agent",
-    "check": "checks the machine",
-    "dashboard": "serves a dashboard",
-    "env": "prints an environment report",
-    "serve": "serves a model",
-}
-SMOKE_FLAGS = ("--smoke-train", "--smoke-infer")
-CHECKPOINT_FLAGS = ("--ckpt", "--ref-ckpt", "--critic-ckpt", "--reward-ckpt")
-LORA_FLAGS = ("--lora-rank", "--lora-adapter-path", "--qlora", "--q4")
-"""With any of these a checkpoint holds adapter weights, or weights under other names than the start's."""
-DATASET_SUFFIXES = {".json", ".jsonl", ".parquet", ".csv", ".tsv", ".arrow"}
-"""A --dataset-path that ends so is a file for AReno, whether it exists or not."""
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 DEFAULT_ALGORITHM = "gspo"
-DEFAULT_SAVE_INTERVAL = 100
-DEFAULT_MEM_FRAC = 0.9
 ONE_STEP, NEVER = "one-step", 10**9
 SIZES: dict[str, int | None] = {
     "batch_size": 32, "n_samples": 8, "max_running_prompts": None, "mini_bs": 16, "score_micro_bs": 8,
@@ -75,23 +69,23 @@ class ArenoAdapter:
 
     def recognise(self, command: TrainingCommand, program: Program | None = None) -> str | None:
         """Any command of AReno's CLI, so that one which does not train is refused by its name."""
-        found = _Invocation.find(command)
+        found = Invocation.find(command)
         if found is None:
             return None
         return f"`{found.shown}` is AReno's command line"
 
     def prepare(self, command: TrainingCommand, spec: RunSpec) -> Preparation:
         """An own metrics directory, ModelScope for remote references, a cap; refusals."""
-        found = _Invocation.find(command)
+        found = Invocation.find(command)
         if found is None:
             return Preparation()
-        refusal = _refusal(command, found, spec)
-        if refusal is not None:
-            return Preparation(findings=(refusal,))
-        additions = (_metrics_dir(command, spec), _model_hub(command, spec), _step_limit(command, spec))
+        refused = refusal(command, found, spec)
+        if refused is not None:
+            return Preparation(findings=(refused,))
+        additions = (metrics_dir(command, spec), model_hub(command, spec), step_limit(command, spec))
         return Preparation(
             additions=tuple(addition for addition in additions if addition is not None),
-            findings=_advice(command, spec),
+            findings=advice(command, spec),
             trainer_reports=(
                 ("areno env", (*found.cli, "env", "--json")),
                 ("areno check", (*found.cli, "check")),
@@ -100,11 +94,11 @@ class ArenoAdapter:
 
     def facts(self, command: TrainingCommand, spec: RunSpec, reason: str) -> FrameworkFacts:
         """The facts of this run; a program around AReno's API (--framework areno) has no known algorithm."""
-        is_cli = _Invocation.find(command) is not None
+        is_cli = Invocation.find(command) is not None
         name = (command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower() if is_cli else None
         algorithm = ALGORITHMS.get(name or "", OTHER_ALGORITHM)
         agentic = algorithm.kind == "rollout" and bool(command.flag("--agent-fn"))
-        target = _number(command, "--max-steps")
+        target = number(command, "--max-steps")
         return FrameworkFacts(
             name=self.name,
             reason=reason,
@@ -132,18 +126,18 @@ class ArenoAdapter:
             probe_applies=False,
             target_steps=target,
             target_source="--max-steps" if target is not None else "",
-            metric_roots=_directory(command, spec, "--metrics-log-dir"),
-            checkpoint_roots=_directory(command, spec, "--save-path"),
-            checkpoint_asked=bool(command.flag("--save-path")) and not _saves_nothing(command),
+            metric_roots=directory(command, spec, "--metrics-log-dir"),
+            checkpoint_roots=directory(command, spec, "--save-path"),
+            checkpoint_asked=bool(command.flag("--save-path")) and not saves_nothing(command),
             start_weights=_start_weights(command, spec),
             **_adapter(command, spec),
             needs_dataset=is_cli,
             algorithm=name,
             algorithm_kind="agentic" if agentic else algorithm.kind,
             sample_globs=tuple(f"{glob.escape(root)}/rollout_samples*.jsonl"
-                               for root in _directory(command, spec, "--metrics-log-dir")),
+                               for root in directory(command, spec, "--metrics-log-dir")),
             sample_hint="leave ARENO_LOG_COMPLETIONS at 1 or above",
-            reward_program=next(iter(_directory(command, spec, "--reward-fn-path")), None),
+            reward_program=next(iter(directory(command, spec, "--reward-fn-path")), None),
             reward_bounds=(r"^rollout/rewards_min$", r"^rollout/rewards_max$"),
             capacity_settings=kinds.ARENO_CAPACITY, observability_settings=kinds.ARENO_OBSERVABILITY,
             semantic_settings=("*",),
@@ -153,7 +147,7 @@ class ArenoAdapter:
 
     def named_dataset(self, command: TrainingCommand, spec: RunSpec) -> NamedDataset | None:
         """The dataset of `areno train`, also where it names none; None for a program around AReno's API."""
-        if _Invocation.find(command) is None:
+        if Invocation.find(command) is None:
             return None
         name = (command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower()
         kind = ALGORITHMS.get(name, OTHER_ALGORITHM).kind
@@ -164,8 +158,8 @@ class ArenoAdapter:
             loader=command.flag("--dataset-loader-fn") or None,
             model_hub=(command.flag("--model-hub") or "modelscope").strip().lower(),
             tokenizer=checkpoint if (checkpoint / "tokenizer_config.json").is_file() else None,
-            max_prompt_tokens=_number(command, "--max-prompt-tokens"),
-            max_new_tokens=_number(command, "--max-new-tokens"),
+            max_prompt_tokens=number(command, "--max-prompt-tokens"),
+            max_new_tokens=number(command, "--max-new-tokens"),
         )
 
     def read_reports(
@@ -173,30 +167,30 @@ class ArenoAdapter:
         environ: Mapping[str, str],
     ) -> dict[str, Any]:
         """`areno env --json` and `areno check`, judged by the backend; digests of the checkout's documents."""
-        if _Invocation.find(command) is None:
+        if Invocation.find(command) is None:
             return dict(environment)
         return with_findings(environment, backend_of(command), interpreter=interpreter, workdir=workdir,
                              environ=environ)
 
     def capacity(self, command: TrainingCommand, spec: RunSpec) -> Capacity | None:
         """Sizes with AReno's defaults; MLX runs one process on one device, whatever the defaults say."""
-        if _Invocation.find(command) is None:
+        if Invocation.find(command) is None:
             return None
         algorithm = ALGORITHMS.get((command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower(), OTHER_ALGORITHM)
-        sizes = {name: _number(command, "--" + name.replace("_", "-"), default) for name, default in SIZES.items()}
+        sizes = {name: number(command, "--" + name.replace("_", "-"), default) for name, default in SIZES.items()}
         if backend_of(command) == "mlx":
             sizes |= {"world_size": 1, "tp_size": 1}
         elif command.flag("--train-devices"):
-            sizes["world_size"] = _devices(command.flag("--train-devices"))
+            sizes["world_size"] = devices(command.flag("--train-devices"))
         return Capacity(
-            rollout=algorithm.kind == "rollout", rollout_devices=_devices(command.flag("--rollout-devices")),
+            rollout=algorithm.kind == "rollout", rollout_devices=devices(command.flag("--rollout-devices")),
             tunes=algorithm.kind == "rollout" and backend_of(command) == "cuda",
-            mem_frac=_share(command.flag("--mem-frac")),
+            mem_frac=share(command.flag("--mem-frac")),
             drop_rollout_state=command.flag("--drop-rollout-state") is not None, **sizes)
 
     def smokes(self, command: TrainingCommand, place: Path, *, gpu: bool) -> tuple[Smoke, ...]:
         """AReno's own smokes where CUDA is; else one step that saves nothing, PPO's actor in it."""
-        if _Invocation.find(command) is None:
+        if Invocation.find(command) is None:
             return ()
         algorithm = ALGORITHMS.get((command.flag("--algo") or DEFAULT_ALGORITHM).strip().lower(), OTHER_ALGORITHM)
         if gpu and backend_of(command) == "cuda":
@@ -209,16 +203,16 @@ class ArenoAdapter:
 
     def remote_assets(self, command: TrainingCommand, spec: RunSpec) -> tuple[RemoteAsset, ...]:
         """Checkpoints and the dataset that AReno would ask ModelScope for; a subset of a dataset is told elsewhere."""
-        if _Invocation.find(command) is None:
+        if Invocation.find(command) is None:
             return ()
         named = [(flag, "model", command.flag(flag) or "") for flag in CHECKPOINT_FLAGS]
         named.append(("--dataset-path", "dataset", command.flag("--dataset-path") or ""))
-        whole = not _trains_adapter(command)
+        whole = not trains_adapter(command)
         return tuple(
             RemoteAsset(flag=flag, kind=kind, repository=value, is_start=whole and flag == "--ckpt",
                         is_base=not whole and flag == "--ckpt")
             for flag, kind, value in named
-            if _REPOSITORY.fullmatch(value) and not (spec.workdir / value).exists()
+            if REPOSITORY.fullmatch(value) and not (spec.workdir / value).exists()
             and not (kind == "dataset" and Path(value).suffix.lower() in DATASET_SUFFIXES))
 
     def effective_values(self, facts: FrameworkFacts, written: Written) -> dict[str, EffectiveValue]:
@@ -231,176 +225,13 @@ class ArenoAdapter:
         return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Invocation:
-    """Where AReno's CLI stands in a command."""
-
-    cli: tuple[str, ...]
-    """The words that start the CLI, launchers included; a command name may follow them."""
-    subcommand: str
-
-    @property
-    def shown(self) -> str:
-        """As a person would name it."""
-        return f"areno {self.subcommand}".strip()
-
-    @classmethod
-    def find(cls, command: TrainingCommand) -> _Invocation | None:
-        """The program word `areno` or `python -m areno.cli...`, and the command that follows it."""
-        start = len(command.argv) - len(command.script_args)
-        if command.module in CLI_MODULES:
-            cli = command.argv[:start]
-            if command.module == CLI_MODULES[0]:
-                return cls(cli=cli, subcommand=_first(command.script_args))
-            return cls(cli=(*cli[:-1], CLI_MODULES[0]), subcommand="train")
-        programs = [index for index, word in enumerate(command.argv[:start]) if Path(word).name == "areno"]
-        if command.module is not None or not programs:
-            return None
-        cli = command.argv[: programs[-1] + 1]
-        return cls(cli=cli, subcommand=_first(command.argv[len(cli) :]))
-
-
-def backend_of(command: TrainingCommand) -> str:
-    """cuda, mlx or npu: --backend, else the host's, which is mlx on a Mac."""
-    return (command.flag("--backend") or ("mlx" if platform.system() == "Darwin" else "cuda")).strip().lower()
-
-
-def _devices(text: str | None) -> int | None:
-    """How many `0,2` or `0..7,10` names; None where it names none that can be counted."""
-    found = 0
-    for part in (text or "").split(","):
-        first, dots, last = part.strip().partition("..")
-        if not first.isdigit() or (dots and not last.isdigit()):
-            return None
-        found += int(last) - int(first) + 1 if dots else 1
-    return found
-
-
-def _share(text: str | None) -> float:
-    try:
-        return float(text) if text is not None else DEFAULT_MEM_FRAC
-    except ValueError:
-        return DEFAULT_MEM_FRAC
-
-
 def _exact(tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"^{re.escape(tag)}$" for tag in tags)
 
 
-def _first(words: tuple[str, ...]) -> str:
-    return words[0] if words else ""
-
-
-def _refusal(command: TrainingCommand, found: _Invocation, spec: RunSpec) -> Finding | None:
-    if found.subcommand != "train":
-        does = NOT_TRAINING.get(found.subcommand, "is no training command")
-        return _refused(f"`{found.shown}` {does}; give the `areno train` command")
-    if command.flag("--help", "-h") is not None:
-        return _refused("`areno train --help` only prints help; drop the flag")
-    for smoke in SMOKE_FLAGS:
-        if command.flag(smoke) is not None:
-            return _refused(f"{smoke} runs on dummy weights and data and is no training; drop the flag")
-    if (command.flag("--model-hub") or "").lower() == "hf":
-        return _refused("--model-hub hf is not supported; without it references come from ModelScope")
-    for flag in CHECKPOINT_FLAGS:
-        reference = command.flag(flag)
-        if reference and _means_a_path(reference) and not (spec.workdir / reference).exists():
-            return _refused(f"{flag} {reference}: not there (working directory {spec.workdir})")
-    return None
-
-
-def _refused(message: str) -> Finding:
-    return Finding(code=Reason.COMMAND_REFUSED.value, message=message, refuses=True)
-
-
-def _advice(command: TrainingCommand, spec: RunSpec) -> tuple[Finding, ...]:
-    findings = []
-    target = _number(command, "--max-steps")
-    if _saves_nothing(command):
-        message = f"--save-interval is above --max-steps {target} and the end saves nothing: no checkpoint"
-        findings.append(Finding(code="nothing-saved", message=message, refuses=False))
-    rule = ALGORITHMS.get((command.flag("--algo") or "").strip().lower(), OTHER_ALGORITHM)
-    warmup = _number(command, rule.warmup, rule.default_warmup) if rule.warmup else None
-    if target is not None and warmup is not None and target <= warmup:
-        message = f"--max-steps {target} lies inside {rule.warmup} {warmup}: no update of the policy"
-        findings.append(Finding(code="inside-critic-warmup", message=message, refuses=False))
-    if not spec.observability and not command.flag("--metrics-log-dir"):
-        message = "AReno's default --metrics-log-dir is shared by all runs of a machine: give one"
-        findings.append(Finding(code="shared-metrics-directory", message=message, refuses=False))
-    return tuple(findings)
-
-
-def _metrics_dir(command: TrainingCommand, spec: RunSpec) -> Addition | None:
-    """AReno's default directory is one for all runs of the machine, so a run gets its own."""
-    if command.flag("--metrics-log-dir") or not spec.observability:
-        return None
-    directory = str(spec.metrics_dir or spec.out_dir / "metrics")
-    return _addition("metrics_log_dir", directory, flag="--metrics-log-dir", kind="observability")
-
-
-def _model_hub(command: TrainingCommand, spec: RunSpec) -> Addition | None:
-    """Said on the command line, so that another default of another release changes nothing."""
-    if command.flag("--model-hub") is not None:
-        return None
-    references = [command.flag(flag) for flag in CHECKPOINT_FLAGS]
-    dataset = command.flag("--dataset-path")
-    if dataset and Path(dataset).suffix.lower() not in DATASET_SUFFIXES:
-        references.append(dataset)
-    if not any(reference and not (spec.workdir / reference).exists() for reference in references):
-        return None
-    return _addition("model_hub", "modelscope", flag="--model-hub", kind="semantic")
-
-
-def _step_limit(command: TrainingCommand, spec: RunSpec) -> Addition | None:
-    """The cap by AReno's own flag; its learning-rate schedule follows --lr-decay-steps and stays."""
-    limit = _number(command, "--max-steps")
-    if spec.max_steps is None or (limit is not None and limit <= spec.max_steps):
-        return None
-    return _addition("max_steps", str(spec.max_steps), flag="--max-steps", kind="semantic")
-
-
-def _addition(key: str, value: str, *, flag: str, kind: str) -> Addition:
-    return Addition(key=key, value=value, how=f"injected as {flag} {value}", kind=kind, words=(flag, value))
-
-
-def _means_a_path(reference: str) -> bool:
-    """Whether a reference can only be a local one: a ModelScope id is OWNER/NAME."""
-    return reference.startswith(("/", "./", "../", "~")) or reference.count("/") > 1
-
-
-def _number(command: TrainingCommand, flag: str, default: int | None = None) -> int | None:
-    """The integer that a flag gives, else the default; what is no integer AReno itself refuses."""
-    value = command.flag(flag)
-    if value is None:
-        return default
-    try:
-        return int(value)
-    except ValueError:
-        return default
-
-
-def _saves_nothing(command: TrainingCommand) -> bool:
-    """Whether the run ends before its first save; AReno has no final one."""
-    target = _number(command, "--max-steps")
-    interval = _number(command, "--save-interval", DEFAULT_SAVE_INTERVAL)
-    if target is None or interval is None or not command.flag("--save-path"):
-        return False
-    return interval > target
-
-
-def _directory(command: TrainingCommand, spec: RunSpec, flag: str) -> tuple[str, ...]:
-    """AReno expands no `~`, and neither does a launch without a shell."""
-    value = command.flag(flag)
-    return (str(spec.workdir / value),) if value else ()
-
-
 def _start_weights(command: TrainingCommand, spec: RunSpec) -> str | None:
     """The directory whose tensors a checkpoint can be compared with, where it is a local one."""
-    return _weights(command.flag("--lora-adapter-path" if _trains_adapter(command) else "--ckpt"), spec)
-
-
-def _trains_adapter(command: TrainingCommand) -> bool:
-    return any(command.flag(flag) is not None for flag in LORA_FLAGS)
+    return _weights(command.flag("--lora-adapter-path" if trains_adapter(command) else "--ckpt"), spec)
 
 
 def _weights(reference: str | None, spec: RunSpec) -> str | None:
@@ -410,7 +241,7 @@ def _weights(reference: str | None, spec: RunSpec) -> str | None:
 
 def _adapter(command: TrainingCommand, spec: RunSpec) -> dict[str, Any]:
     """`base_weights` and `adapter` of the facts."""
-    if not _trains_adapter(command):
+    if not trains_adapter(command):
         return {}
     kind = "qlora" if any(command.flag(flag) is not None for flag in ("--qlora", "--q4")) else "lora"
     path = command.flag("--lora-adapter-path")

@@ -16,47 +16,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import RecordError
+from harness.record import database
+from harness.record.database import named
 from harness.record.events import EventColumns, MetricEvent
 from harness.record.points import PointWriter
 from harness.record.series import Point, SeriesReader, TagSummary
 from harness.record.vocabulary import Phase, Standing
 
 __all__ = ["MetricStore", "Point", "StoredSource", "TagSummary"]
-
-FORMAT = 1
-_APPLICATION_ID = 0x72737470
-_BUSY_S = 30.0
-
-_SCHEMA = """
-CREATE TABLE source(
-    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, run TEXT NOT NULL, node TEXT NOT NULL,
-    writer TEXT NOT NULL, attempt INTEGER NOT NULL, inode INTEGER, opened_at REAL NOT NULL);
-CREATE TABLE batch(
-    id INTEGER PRIMARY KEY, source INTEGER NOT NULL, observed_at REAL NOT NULL, standing TEXT NOT NULL,
-    points INTEGER NOT NULL, first_wall REAL NOT NULL, last_wall REAL NOT NULL);
-CREATE TABLE track(
-    id INTEGER PRIMARY KEY, source INTEGER NOT NULL, tag TEXT NOT NULL, phase TEXT NOT NULL,
-    ordered INTEGER NOT NULL, points INTEGER NOT NULL, fresh_points INTEGER NOT NULL, first_step INTEGER,
-    UNIQUE(source, tag));
-CREATE TABLE purge(source INTEGER NOT NULL, seq INTEGER NOT NULL, step INTEGER NOT NULL);
-CREATE TABLE point(
-    track INTEGER NOT NULL, batch INTEGER NOT NULL, step INTEGER NOT NULL, value REAL,
-    wall_time REAL NOT NULL);
-CREATE VIEW event AS
-    SELECT p.rowid AS seq, s.kind, s.path, s.run, s.node, s.writer, s.attempt, t.tag, t.phase,
-        p.step, p.value, p.wall_time, b.observed_at, b.standing
-    FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch
-        JOIN source s ON s.id = t.source;
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSource:
@@ -118,40 +91,14 @@ class MetricStore:
 
     @classmethod
     def _create(cls, path: Path, target: str) -> MetricStore:
-        with _named(path, "cannot be created"):
-            db = sqlite3.connect(target, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
-            db.execute("PRAGMA journal_mode=DELETE")
-            db.execute("PRAGMA synchronous=NORMAL")
-            db.executescript(
-                f"BEGIN;{_SCHEMA}PRAGMA application_id={_APPLICATION_ID};PRAGMA user_version={FORMAT};COMMIT;"
-            )
-        return cls(path, db)
+        return cls(path, database.create(path, target))
 
     @classmethod
     def open(cls, path: Path) -> MetricStore:
         """An existing store, read-only, also one whose writer was killed; RecordError if missing or
         damaged."""
-        if not path.is_file():
-            raise RecordError(f"{path} does not exist")
-        try:
-            return cls(path, _connect_readonly(path, path))
-        except sqlite3.OperationalError:
-            pass  # a hot journal, or a journal mode that wants to write: read a copy
-        except sqlite3.DatabaseError as error:
-            raise RecordError(f"{path} is damaged: {error}") from error
-        folder = Path(tempfile.mkdtemp(prefix="metrics-db-"))
-        try:
-            for suffix in ("", "-journal", "-wal"):
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.copyfile(f"{path}{suffix}", folder / f"metrics.db{suffix}")
-            with sqlite3.connect(folder / "metrics.db") as recovering:
-                recovering.execute("SELECT count(*) FROM sqlite_master").fetchall()
-            recovering.close()
-            connection = _connect_readonly(folder / "metrics.db", path)
-        except (sqlite3.Error, OSError) as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise RecordError(f"{path} cannot be read: {error}") from error
-        return cls(path, connection, cleanup=lambda: shutil.rmtree(folder, ignore_errors=True))
+        db, cleanup = database.open_readonly(path)
+        return cls(path, db, cleanup=cleanup)
 
     def close(self) -> None:
         """Idempotent. An open transaction is lost."""
@@ -174,7 +121,7 @@ class MetricStore:
         if self._in_transaction:
             yield
             return
-        with _named(self.path, "cannot be written"):
+        with named(self.path, "cannot be written"):
             self._db.execute("BEGIN IMMEDIATE")
             self._in_transaction = True
             try:
@@ -294,7 +241,7 @@ class MetricStore:
 
     def sources(self) -> list[StoredSource]:
         """Every file that events came from, in the order of discovery."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             rows = self._db.execute(
                 "SELECT s.id, s.kind, s.path, s.run, s.node, s.writer, s.attempt, s.inode, s.opened_at,"
                 " coalesce(sum(b.points), 0), coalesce(sum(b.points * (b.standing = 'fresh')), 0),"
@@ -332,13 +279,13 @@ class MetricStore:
         last: int | None = None,
     ) -> Iterator[Point]:
         """`series`, streaming."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             yield from self._series.points(tag, run=run, writer=writer, standing=standing, last=last)
 
     def iter_written(self, tag: str, *, run: str, first: int | None, last: int | None) -> Iterator[tuple[int, float]]:
         """(step, value) of each fresh point between two steps as it was written, also where a later one of the same
         step replaced it: a trainer may log the evaluation of two models at one step."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             rows = self._db.execute(
                 "SELECT p.step, p.value FROM point p JOIN track t ON t.id = p.track JOIN batch b ON b.id = p.batch"
                 " JOIN source s ON s.id = t.source WHERE t.tag = ? AND s.run = ? AND b.standing = 'fresh'"
@@ -349,12 +296,12 @@ class MetricStore:
 
     def tags(self) -> list[TagSummary]:
         """Every tag of every run directory, by run and tag; those without a fresh point too."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             return self._series.summaries()
 
     def first_steps(self) -> dict[int, int]:
         """{attempt: lowest step of a fresh training point}, of the attempts that have one."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             rows = self._db.execute(
                 "SELECT s.attempt, MIN(t.first_step) FROM track t JOIN source s ON s.id = t.source "
                 "WHERE t.phase = ? AND t.fresh_points > 0 GROUP BY s.attempt", (Phase.TRAIN.value,))
@@ -363,7 +310,7 @@ class MetricStore:
     def steps_between(self, begin: float, end: float) -> tuple[int | None, int | None]:
         """(lowest, highest) step of the fresh training points that were written in [begin, end), by their own clock
         where they have one, else when they were seen; seconds since the epoch."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             low, high = self._db.execute(
                 "SELECT MIN(p.step), MAX(p.step) FROM point p JOIN track t ON t.id = p.track"
                 " JOIN batch b ON b.id = p.batch WHERE t.phase = ? AND b.standing = 'fresh'"
@@ -373,43 +320,10 @@ class MetricStore:
 
     def runs_of(self, tag: str) -> list[str]:
         """Run directories that hold fresh points of the tag, the one that `series` defaults to first."""
-        with _named(self.path, "is damaged"):
+        with named(self.path, "is damaged"):
             return self._series.runs_of(tag)
 
 
 def _utf8(text: str) -> str:
     """With lone surrogates (undecodable bytes of a path, odd JSON) escaped, since SQLite holds UTF-8 alone."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _connect_readonly(file: Path, shown: Path) -> sqlite3.Connection:
-    """Raises sqlite3.Error where SQLite cannot read the file as it stands, RecordError where it is none of
-    ours."""
-    db = sqlite3.connect(
-        f"{file.resolve().as_uri()}?mode=ro",
-        uri=True,
-        isolation_level=None,
-        timeout=_BUSY_S,
-        check_same_thread=False,
-    )
-    try:
-        found = (
-            db.execute("PRAGMA application_id").fetchone()[0],
-            db.execute("PRAGMA user_version").fetchone()[0],
-        )
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if found != (_APPLICATION_ID, FORMAT):
-            raise RecordError(f"{shown} is not a metric store of format {FORMAT}")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-@contextlib.contextmanager
-def _named(path: Path, what: str) -> Iterator[None]:
-    """SQLite's errors with the path they are about."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise RecordError(f"{path} {what}: {error}") from error
