@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,11 +95,10 @@ def test_file_that_holds_a_setting_is_seen_by_its_path(program: Program) -> None
     [
         ("hp-overrides.json", '{"model": {"hidden": 128}}', "import json, sys\njson.load(open(sys.argv[1]))"),
         ("hp-overrides.toml", "[model]\nhidden = 128\n", "import tomllib, sys\ntomllib.load(open(sys.argv[1], 'rb'))"),
-    ],
+    ][: 2 if sys.version_info >= (3, 11) else 1],
 )
 def test_value_that_was_read_from_the_file(program: Program, name: str, text: str, code: str) -> None:
     """Of that file alone, under its dotted name; other files are left alone."""
-    pytest.importorskip(Path(name).suffix.replace("toml", "tomllib").strip("."))
     for file in (name, "other" + Path(name).suffix):
         (program.root / file).write_text(text)
     asked_for = f"model.hidden,file:{name}"
@@ -163,14 +163,13 @@ parser.parse_args([], Kept)
     assert [parse["value"]["value"] for parse in process["parses"]] == [4, 16]
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13"])
-def test_other_pythons(program: Program, version: str) -> None:
-    """Those of the machine from the oldest on, as far as they are there."""
-    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    if not found:
-        pytest.skip(f"Python {version} is not here")
-    (process,) = program.run("--hidden", PARSER + "parser.parse_args()", "--hidden", "8", python=str(found[0]))
-    assert process["parses"][0]["value"] == {"value": 8}
+def test_other_pythons(program: Program) -> None:
+    """Those of the machine, as far as they are there."""
+    found = sorted(path for version in ("3.8", "3.9", "3.12", "3.13")
+                   for path in Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for number, python in enumerate(found, start=1):
+        told = program.run("--hidden", PARSER + "parser.parse_args()", "--hidden", "8", python=str(python))
+        assert [process["parses"][0]["value"] for process in told] == [{"value": 8}] * number
 
 
 def test_every_reader_is_waited_for() -> None:
