@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,9 +42,10 @@ def check_eval_agrees(seen: Observation) -> Check:
 
 def _of_reload(seen: Observation, item: dict[str, Any]) -> Iterator[Check]:
     """A check for each value that one reload gave."""
-    value, function = item.get("eval_loss"), item.get("function")
-    if isinstance(value, (int, float)) and (one := _compared(seen, item, "eval_loss", value, "")):
-        yield one
+    function, own = item.get("function"), _numbers({"eval_loss": item.get("eval_loss")})
+    for metric, value in own.items():
+        if one := _compared(seen, item, metric, value, ""):
+            yield one
     if isinstance(function, dict):
         yield from _of_function(seen, item, function)
 
@@ -59,10 +60,9 @@ def _of_function(seen: Observation, item: dict[str, Any], function: dict[str, An
     elif status != "ok":
         yield unproven(NAME, Reason.RELOAD_FUNCTION_FAILED, EXPECTED, at, error)
     else:
-        values = {**(function.get("metrics") or {}), **dict.fromkeys(function.get("nonfinite") or [], math.nan)}
+        values = {**_numbers(function.get("metrics")), **dict.fromkeys(function.get("nonfinite") or [], math.nan)}
         for metric, value in values.items():
-            if isinstance(value, (int, float)):
-                yield _compared(seen, item, metric, value, name) or _not_logged(seen, item, metric, value, name)
+            yield _compared(seen, item, metric, value, name) or _not_logged(seen, item, metric, value, name)
         if not values:
             yield not_applicable(NAME, f"{name} names no metric: its {function.get('outputs')} outputs are finite")
 
@@ -74,8 +74,8 @@ def _by_its_own_mode(seen: Observation) -> tuple[list[Check], str]:
     evaluate otherwise than the run did, with other data or another weight of a loss's parts.
     """
     entries = [entry for entry in seen.record.every("own-evaluation") if entry.get("status") == "ok"]
-    values = {is_control: {metric: one for metric, value in (entry.get("metrics") or {}).items()
-                           if isinstance(value, (int, float)) and (one := _compared(seen, entry, metric, value, ""))}
+    values = {is_control: {metric: one for metric, value in _numbers(entry.get("metrics")).items()
+                           if (one := _compared(seen, entry, metric, value, ""))}
               for entry in entries if isinstance(is_control := entry.get("is_control"), bool)}
     found, open_ = list[Check](), ""
     for metric, one in values.get(False, {}).items():
@@ -92,6 +92,18 @@ def _by_its_own_mode(seen: Observation) -> tuple[list[Check], str]:
 def open_evaluation(seen: Observation) -> str:
     """A disagreement of the program's own evaluation mode that nothing shows to be the model's; "" for none."""
     return _by_its_own_mode(seen)[1]
+
+
+def _numbers(values: Mapping[str, Any] | None) -> dict[str, float]:
+    """Those that are numbers, as floats: one that no float holds is infinite."""
+    found = {}
+    for name, value in (values or {}).items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            try:
+                found[name] = float(value)
+            except OverflowError:
+                found[name] = math.inf
+    return found
 
 
 def _not_finite(item: dict[str, Any], metric: str, name: str) -> Check:

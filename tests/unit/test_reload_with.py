@@ -264,6 +264,19 @@ def test_what_the_function_gave_decides(
     assert function.get("function") == report["evidence"]["reload"]["function"]
 
 
+@pytest.mark.parametrize("odd", [
+    {"metrics": {"eval_loss": 10 ** 400}}, {"metrics": {"eval_loss": "0.2"}}, {"metrics": {"eval_loss": True}},
+    {"metrics": {"": 0.2}}, {"metrics": 3}, {"metrics": None}, {"nonfinite": [3]}, {"status": "fine"}, {"name": 3},
+    {"outputs": "many"}, {"error": ["no"]},
+])
+def test_odd_facts_of_a_function_are_no_agreement(odd: dict[str, Any], tmp_path: Path) -> None:
+    """A report is written, and none of them is an evaluation that agrees."""
+    assert check_of(judged(tmp_path, given_back(**odd)))["status"] != "passed"
+    value = {"path": "step_10", "step": 10, "status": "ok", "is_control": False, "metrics": {"eval_loss": 0.2}}
+    assert check_of(judged_by_its_own_mode(tmp_path / "own", [{**value, **odd}]))["status"] in (
+        "not_applicable", "passed" if "metrics" not in odd and "status" not in odd else "")
+
+
 def test_metric_that_is_nan_by_design_agrees_with_its_like(tmp_path: Path) -> None:
     """Logged as NaN, and returned as NaN."""
     report = judged(tmp_path, given_back({"eval_loss": 0.2}, nonfinite=["eval_auc"]),
