@@ -18,6 +18,10 @@ LAUNCHERS = ("torch.", "torchrun", "accelerate", "deepspeed", "ray", "horovod")
 """Beginnings of the programs whose own options are not the trainer's."""
 MIN_TEXT = 3
 """Characters of a text from which on another that holds it is taken for one made of it."""
+IN_A_PROCESS = (None, True, False)
+"""What counts first: a second parser may have kept a value that the program replaced where it uses it."""
+AMONG_PROCESSES = (True, None, False)
+"""Likewise: a rank of its own may add something to a value, as to a seed."""
 Same = Callable[[str, Any], bool]
 
 
@@ -41,19 +45,20 @@ def received(record: RunRecord, item: Mapping[str, Any], same: Same) -> Received
     asked, names = str(item.get("value")), asked_names(str(item.get("place") or ""), str(item.get("key")))
     own, others = _processes(record, names)
     ranks = _ranks(record)
-    found: Received | None = None
-    for process, parse in _parses(own, names):
-        seen = _judge(process, parse, asked, same, ranks)
-        if seen is not None and (found is None or seen.holds is None or found.holds is False):
-            found = seen
-    return found or next((seen for process, parse in _parses(others, names)
-                          if (seen := _judge(process, parse, asked, same, ranks)) is not None and seen.holds), None)
+    def told(process: dict[str, Any], order: tuple[bool | None, ...]) -> Received | None:
+        found = [seen for _, parse in _parses([process], names)
+                 if (seen := _judge(process, parse, asked, same, ranks)) is not None and seen.holds in order]
+        return min(found, key=lambda seen: order.index(seen.holds), default=None)
+
+    of_own = [seen for process in own if (seen := told(process, IN_A_PROCESS)) is not None]
+    of_others = [seen for process in others if (seen := told(process, (True,))) is not None]
+    return min((*of_own, *of_others), key=lambda seen: AMONG_PROCESSES.index(seen.holds), default=None)
 
 
 def _judge(
     process: Mapping[str, Any], parse: Mapping[str, Any], asked: str, same: Same, ranks: set[int]
 ) -> Received | None:
-    """What one parser says: a contradiction only where it stored the very word that it was given as another value."""
+    """What one parser says: a contradiction only where it stored the very word that was asked for as another value."""
     source = f"{parse['parser']} in {process.get('program') or 'the program'}"
     answer, later = parse.get("value") or {}, parse.get("at_step") or {}
     value = answer.get("value", answer.get("object"))
@@ -66,7 +71,7 @@ def _judge(
         if fits and "value" in later and not _is_derived(value, later["value"], ranks):
             return Received(value=later["value"], source=f"{source}, at the first step", holds=None)
         return Received(value=value, source=source, holds=True)
-    if parse.get("given") and parse.get("plain") and "value" in answer:
+    if parse.get("plain") and "value" in answer and parse.get("raw") is not None and same(asked, parse["raw"]):
         return Received(value=value, source=source, holds=False)
     return None
 

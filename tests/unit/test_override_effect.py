@@ -227,9 +227,11 @@ def test_logged_contradiction_stays_one_beside_the_optimizer() -> None:
     assert check_overrides(observation("lr", "0.05", {"lr": 0.01}, "", None, ((0.01, 0.01),))).status.value == "failed"
 
 
-def parsed(value: Any, *, name: str = "--width", at_step: Any = None) -> list[dict[str, Any]]:
+def parsed(
+    value: Any, *, name: str = "--width", at_step: Any = None, raw: str | None = None
+) -> list[dict[str, Any]]:
     """What the program's parser returned for a word that it stores itself."""
-    return [{"name": name, "parser": "argparse", "given": True, "plain": True, "raw": None, "value": {"value": value},
+    return [{"name": name, "parser": "argparse", "given": True, "plain": True, "raw": raw, "value": {"value": value},
              "at_step": None if at_step is None else {"value": at_step}}]
 
 
@@ -239,7 +241,8 @@ def parsed(value: Any, *, name: str = "--width", at_step: Any = None) -> list[di
         (parsed(8), "passed", None),
         (parsed(8, at_step=8), "passed", None),
         (parsed(8, at_step=4), "unproven", "override-replaced"),
-        (parsed(4), "failed", "override-without-effect"),
+        (parsed(4, raw="8"), "failed", "override-without-effect"),
+        (parsed(4, raw="4"), "unproven", "override-unproven"),
         (parsed(8, name="--depth"), "unproven", "override-unproven"),
         ([], "unproven", "override-unproven"),
     ],

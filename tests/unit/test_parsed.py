@@ -224,7 +224,9 @@ def holds(found: Received | None) -> object:
     [
         ("128", parse_of(128), True),
         ("128", parse_of(128, given=False), True),
-        ("False", parse_of(True), False),
+        ("False", parse_of(True, raw="False"), False),
+        ("False", parse_of(True, raw="True"), None),
+        ("False", parse_of(True), None),
         ("128", parse_of(16, given=False), None),
         ("2k", parse_of(2000, plain=False, raw="2k"), True),
         ("2k", parse_of(2000, plain=False, raw="3k"), None),
@@ -254,17 +256,29 @@ def test_share_of_a_rank_is_the_value(ranks: int, expected: object) -> None:
 def test_last_word_among_several_parses() -> None:
     """A parser of defaults beside the one that got the words; one that replaced the value is heard."""
     assert holds(judged("128", parse_of(16, given=False), parse_of(128))) is True
-    assert holds(judged("True", parse_of(False), parse_of(True))) is True
+    assert holds(judged("False", parse_of(True, raw="False"), parse_of(False))) is True
     assert holds(judged("128", parse_of(128), parse_of(128, at_step={"value": 3}))) == "replaced"
 
 
 def test_processes_that_count() -> None:
     """Those that trained; else their parents, of which only what fits; of strangers and launchers nothing."""
     assert holds(judged("128", parse_of(128), pid=2)) is True
-    assert holds(judged("False", parse_of(True), pid=2)) is None
+    assert holds(judged("False", parse_of(True, raw="False"), pid=2)) is None
     assert holds(judged("128", parse_of(128), pid=2, program="torch.distributed.run")) is None
     assert holds(judged("128", parse_of(128), steps=0)) is True
     assert holds(judged("128")) is None
+
+
+def test_rank_that_adds_to_a_value_is_no_replacement() -> None:
+    """`args.seed += rank`: one rank trains with the value that was asked for."""
+    processes = [{"host": "h", "pid": pid, "ppid": 0, "program": "t.py",
+                  "parses": [parse_of(7, at_step={"value": 6 + pid})]} for pid in (1, 2)]
+    for told, expected in ((processes, True), (processes[1:], "replaced")):
+        facts = {("parsed", "processes"): told,
+                 ("probe", "facts"): {"processes": [{"host": "h", "pid": pid, "steps": 3} for pid in (1, 2)]}}
+        record = SimpleNamespace(fact=lambda event, key, default=None, facts=facts: facts.get((event, key), default))
+        item = {"key": "x", "value": "7", "place": "--x"}
+        assert holds(received(cast(RunRecord, record), item, same_value)) == expected
 
 
 def test_config_file_is_received_by_its_path() -> None:
