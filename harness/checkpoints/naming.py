@@ -45,6 +45,9 @@ _START = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretraine
 _REFERENCE = re.compile(
     r"(^|[^a-z])(ref|reference|old|teacher|target|tgt|anchor|before|untrained|init|initial|base|start|orig|original|"
     r"pretrained)([^a-z]|$)", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"(^|[^a-z])(ema|swa|avg|average|averaged|polyak|shadow|critic|value|discriminator|optim|optimizer|scheduler|scaler)"
+    r"([^a-z]|$)", re.IGNORECASE)
 _DELIVERED = re.compile(r"(^|[^a-z])(best|latest|last|final|model|trained|after)([^a-z]|$)", re.IGNORECASE)
 _NAMED_RESULT = re.compile(r"(^|[^a-z])(best|final|merged|consolidated|exported?|fused)([^a-z]|$)", re.IGNORECASE)
 _NAMED_LAST = re.compile(r"(^|[^a-z])(last|latest)([^a-z]|$)", re.IGNORECASE)
@@ -144,6 +147,11 @@ def is_named_reference(path: str) -> bool:
     if re.match(r"(pytorch_)?(adapter_)?model\b|checkpoint\b", name):
         name = place.rpartition("/")[2]
     return _REFERENCE.search(name) is not None
+
+
+def is_named_aside(path: str) -> bool:
+    """Whether a checkpoint is called what lies beside the trained model: a start, a reference, an average, a critic."""
+    return is_named_start(path) or is_named_reference(path) or _ASIDE.search(path.rpartition("/")[2]) is not None
 
 
 def is_named_delivered(path: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from harness.checkpoints.function import function_of
 from harness.checkpoints.inventory import Checkpoint, find_all
 from harness.checkpoints.marks import MARKED, is_delivered, marks_of
-from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_start, likeliest_delivered
+from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_aside, is_named_start, likeliest_delivered
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import is_adapter, parts_of, starts_of, target_of
 from harness.judge.saved import Saved, best_checkpoint, saved_checkpoints
@@ -64,7 +64,8 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
                                            "error": "it is gone", "step": item.step})
             continue
         for number, (place, part) in enumerate(parts_of(one).items()):
-            asked = function if number == 0 and item in chosen else None
+            is_used = item == chosen[0] or (item in chosen and not is_named_aside(item.path))
+            asked = function if number == 0 and is_used else None
             target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class,
                              program=plan.program)
             begun = {"marks": marks} if item in beside else _start(part, place, own, start, marks)

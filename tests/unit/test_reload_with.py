@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 from harness.checkpoints.function import agrees, parse_function, runs_when_imported
 from harness.checkpoints.inventory import find_checkpoints
+from harness.checkpoints.naming import is_named_aside
 from harness.checkpoints.reload import CHILD, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import target_of
 from harness.errors import ConfigError
@@ -336,6 +337,15 @@ def test_program_that_trains_when_it_is_imported(source: str, runs: bool, tmp_pa
     """It is no file to import a function from."""
     (tmp_path / "train.py").write_text(source)
     assert runs_when_imported(tmp_path / "train.py") is runs
+
+
+@pytest.mark.parametrize(("path", "aside"), [
+    ("saved/ema.pt", True), ("saved/model_ema.pt", True), ("out/critic", True), ("saved/reference.pt", True),
+    ("init.pt", True), ("saved/final.pt", False), ("saved", False), ("out/merged", False), ("schema.pt", False),
+])
+def test_what_lies_beside_the_model_is_not_evaluated(path: str, aside: bool) -> None:
+    """By its name: its evaluation is another one."""
+    assert is_named_aside(path) is aside
 
 
 def test_steps_from_0_meet_checkpoints_from_1(tmp_path: Path) -> None:

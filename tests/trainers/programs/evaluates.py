@@ -1,5 +1,5 @@
-"""A classifier of two moons in plain torch, which logs eval_loss and saves state dicts: `evaluates.py --log-dir D
---save-dir D [--fault random]`, and `evaluate`, what --reload-with calls.
+"""A classifier of two moons in plain torch, which logs eval_loss and saves state dicts, beside them their average:
+`evaluates.py --log-dir D --save-dir D [--fault random]`, and `evaluate`, what --reload-with calls.
 
 With the fault the weights of the last file were never trained.
 """
@@ -60,6 +60,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = new_model()
+    average = [value.clone() for value in model.parameters()]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     args.save_dir.mkdir(parents=True, exist_ok=True)
     with SummaryWriter(args.log_dir) as writer:
@@ -69,11 +70,14 @@ def main() -> None:
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             writer.add_scalar("train/loss", loss.item(), step)
+            average = [0.95 * old + 0.05 * new.detach() for old, new in zip(average, model.parameters(), strict=True)]
             if step % EVERY == 0:
                 with torch.inference_mode():
                     writer.add_scalar("eval/loss", loss_on(model, seed=1).item(), step)
                 is_faulty = step == NUM_STEPS and args.fault == "random"
                 torch.save((new_model() if is_faulty else model).state_dict(), args.save_dir / f"model_step_{step}.pt")
+    names = [name for name, _ in model.named_parameters()]
+    torch.save(dict(zip(names, average, strict=True)), args.save_dir / "ema.pt")
 
 
 if __name__ == "__main__":
