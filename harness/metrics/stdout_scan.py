@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 from harness.metrics.stdout_lines import MAX_OWNER, ends_in_anothers
+from harness.metrics.stdout_signs import lines_with, may_say, signed_lines
 from harness.record.hints import Hints
 
 _SIGNS = (b"step", b"epoch", b"iter", b"***", b"num ex", b"batch size", b"loss:")
-"""A line without any of them, without a dict and without a bar says nothing that is read here; see read_line."""
+"""Of them each line has one that says anything, but for dicts and bars; see read_line."""
 _HINTS = Hints(_SIGNS, left_out=b" :")
 _BAR = b"%|"
 _COUNT = re.compile(rb"\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}\[")
@@ -49,22 +51,18 @@ class LineScan:
 
     def _pass(self, stretch: bytes, picked: list[tuple[bytes, bool]]) -> None:
         """Lines without a dict."""
-        ends = ends_of_redraws(stretch)
-        if ends is not None:
+        bars = redraws_of(stretch)
+        if bars is not None:
             self.is_cleared = leaves_cleared(stretch)
-            picked += [(line, False) for line in ends]
+            picked += [(line, False) for line in bars]
             return
-        lines = [line for line in stretch.split(b"\n") if line]
-        if not lines:
+        if stretch.count(b"\n") == len(stretch):
             return
-        self.is_cleared = lines[-1].isspace() and len(lines[-1]) >= BLANK_BYTES
-        others = [line for line in lines if line.find(_BAR) < 0]
-        if others and _is_signed(b"\n".join(others).lower()):
-            lines = [line for line in lines if line.find(_BAR) >= 0 or _is_signed(line.lower())]
-            others = [line for line in lines if line.find(_BAR) < 0]
-        else:
-            lines, others = [line for line in lines if line.find(_BAR) >= 0] if others else lines, []
-        if not others and len(lines) >= _FEWEST and _are_redraws(lines):
+        self.is_cleared = leaves_cleared(stretch)
+        drawn, signed = lines_with(stretch, _BAR), signed_lines(stretch)
+        found = {**drawn, **signed}
+        lines = [stretch[start : found[start]] for start in sorted(found)]
+        if len(found) == len(drawn) >= _FEWEST and _are_redraws(lines):
             lines = [lines[0], lines[-1]]
         picked += [(line, False) for line in lines]
 
@@ -80,7 +78,7 @@ def _is_silent(data: bytes, start: int, at: int, end: int) -> bool:
 
 
 def _may_say(head: bytes) -> bool:
-    return _is_signed(head.lower()) or head.find(b"/") >= 0 or head.find(_BAR) >= 0
+    return may_say(head) or head.find(b"/") >= 0 or head.find(_BAR) >= 0
 
 
 def leaves_cleared(stretch: bytes) -> bool:
@@ -90,35 +88,43 @@ def leaves_cleared(stretch: bytes) -> bool:
     return last.isspace() and len(last) >= BLANK_BYTES
 
 
-def _is_signed(low: bytes) -> bool:
-    find = low.find  # `in` costs four times as much: it first tries its operand as a number
-    for sign in _SIGNS:  # noqa: SIM110 (a generator costs twice the time)
-        if find(sign) >= 0:
-            return True
-    return False
-
-
 @lru_cache(maxsize=64)
 def _bars_of(head: bytes, total: bytes) -> re.Pattern[bytes]:
     return re.compile(
         b"\n" + re.escape(head) + rb"[ ]{0,9}[0-9]{1,3}%\|[^|]{0,400}\|[ ]{0,9}([0-9]{1,18})/" + total + rb" \[")
 
 
-def ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
-    """The first and the last bar of lines that say nothing else than one bar that only rises."""
+def redraws_of(stretch: bytes) -> list[bytes] | None:
+    """The bars that tell something, of lines that hold nothing but one bar: the first and the last, and those where
+    it begins, ends or goes back, with their neighbours."""
     signs = stretch.count(b"%")
     if signs < _FEWEST or _HINTS.may_hold(stretch):
         return None
-    first, last = _line_with(stretch, stretch.find(_BAR)), _line_with(stretch, stretch.rfind(_BAR))
+    first = _line_with(stretch, stretch.find(_BAR))
     one = _COUNT.search(first)
-    if one is None or _head(first) != _head(last):
+    if one is None:
         return None
-    counts = _bars_of(_head(first), one[2]).findall(b"\n" + stretch)
-    inside = counts[1:-1]
+    bars, text = _bars_of(_head(first), one[2]), b"\n" + stretch
+    counts = list(map(int, bars.findall(text)))
     is_whole = len(counts) == signs or len(counts) == stretch.count(_BAR)
-    if not is_whole or len(counts) < _FEWEST or b"0" in inside or one[2] in inside:
+    if not is_whole or len(counts) < _FEWEST:
         return None
-    return (first, last) if int(counts[0]) <= int(counts[-2]) <= int(counts[-1]) else None
+    told, total = {0, len(counts) - 1}, int(one[2])
+    for at, (before, count) in enumerate(pairwise(counts), start=1):
+        if count < before:
+            told |= {at - 1, at}
+        if count == 0 or count == total:
+            told |= {at - 1, at, at + 1}
+    if len(told) == 2:
+        return [first, _line_with(stretch, stretch.rfind(_BAR))]
+    starts = [match.start() for match in bars.finditer(text)]
+    return [_line_with(stretch, starts[at]) for at in sorted(told) if at < len(starts)]
+
+
+def ends_of_redraws(stretch: bytes) -> tuple[bytes, bytes] | None:
+    """The first and the last bar of lines that say nothing else than one bar that only rises."""
+    bars = redraws_of(stretch)
+    return (bars[0], bars[1]) if bars is not None and len(bars) == 2 else None
 
 
 def _line_with(text: bytes, at: int) -> bytes:

@@ -404,16 +404,23 @@ SAID = (
     "{'eval_loss': 2.5, 'epoch': 0.5}", '{"step": 3, "loss": 0.5}', "step 4: loss=0.25", " " * 30, "", "noise",
     'at 12:01 - sample={"text": "step 5: loss=0.5"}', 'step 6 sample={"n": 1}',
     'step 6 loss=1.5 sample={"n": "step 7"}', 'a 1/7 run={"n": 1}', 'x stats={"step": 8, "loss": 0.5}',
-    'b sample={"n": 1} step 9: loss=0.5', 'c sample={n: 1}',
+    'b sample={"n": 1} step 9: loss=0.5', 'c sample={n: 1}', "the step took 5 s", "update 9: iter loss=0.25",
+    "\x1b[1mglobal step\x1b[0m:\x1b[32m 11\x1b[0m loss=0.5", "Steps\u3000[12] loss=0.5", "Epoch 2/3",
+    "Iterations #13: loss 0.5 step",
+    "\x1b[1m7/7\x1b[0m \x1b[32m━━\x1b[0m 0s 2ms/step - loss: 4.9", "7/9 [=>..] - ETA: 0s - loss: 4.5", "7/7 step",
+    "  Num Epochs = 3", "  Num examples = 80", "  Total train batch size (w. x) = 8", "no loss: 4",
+    "Epoch 1/3 ━━━ 5/20 0:00:01 • 0:00:03 5.30it/s", "Continuing training from global step 7",
     "***** Running training *****", "  Total optimization steps = 20", "{'train_runtime': 9.0, 'epoch': 1.0}",
 )
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(st.sampled_from(SAID), max_size=40))
+@given(st.lists(st.sampled_from(SAID), max_size=40) | st.lists(st.sampled_from(SAID[:8]), max_size=40)
+       | st.lists(st.sampled_from([SAID[11], SAID[12], SAID[13], "noise"]), max_size=40))
 @example([bar(0, 20), bar(1, 20), bar(0, 20)])
 @example([bar(0, 20), bar(5, 20), bar(2, 20), bar(9, 20)])
 @example([bar(0, 20, "Epoch 1"), "{'eval_loss': 2.5, 'epoch': 0.5}", bar(0, 20), bar(7, 20, "Epoch 1"), bar(9, 20)])
+@example([bar(0, 20), bar(5, 20), bar(0, 20), bar(7, 20), bar(20, 20), bar(3, 20), bar(4, 20), bar(0, 20), bar(1, 20)])
 def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
     """Bars that are not parsed and rows of a known shape give what a parser of every line gives."""
     from harness.metrics.stdout_lines import read_line
@@ -436,3 +443,30 @@ def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
     told = [(one.where.last_step, one.where.announced_total, one.where.rate, one.where.num_attempts)
             for one in (quick, slow)]
     assert told[0] == told[1]
+
+
+PIECES = st.sampled_from([
+    "step", "Steps", "epoch", "Epochs", "iter", "iterations", "iteration", "updates", "global_step", "loss", "loss:",
+    "7", "12/20", "7/7", "0.5", "1,000", "\u0663", "=", ":", "#", "[", "]", " ", "  ", "\t", "\u3000", "\xa0",
+    "\x1b[0m", "-", "/", "/step", "ETA", "***** Running training *****", "Num Epochs = 3", "Num examples = 80", "acc",
+    "Total train batch size (w. x) = 8", "Total optimization steps = 20", "Continuing training from global step 7",
+    "•", "5.3it/s", "0:00:01", "metric=kl value=0.5", " stage=", "x", "\x85", "\x1c", "\x1b[1m", "2ms/step", "━━",
+])
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.lists(st.lists(PIECES, max_size=9).map("".join), min_size=1, max_size=4))
+@example(["step=7 loss:0.5"])
+@example(["\x1b[1m\u30007/7 0s 2ms/step - loss: 0.5"])
+def test_lines_without_a_sign_say_nothing(lines: list[str]) -> None:
+    """Words and numbers in any order, with colours and blanks of any script between them."""
+    from harness.metrics.stdout_lines import read_line
+    from harness.metrics.stdout_signs import signed_lines
+
+    raw = [line.encode() for line in lines]
+    signed = signed_lines(b"\n".join(raw))
+    start = 0
+    for line in raw:
+        assert start in signed or not read_line(line)
+        assert signed.get(start, start + len(line)) == start + len(line)
+        start += len(line) + 1
