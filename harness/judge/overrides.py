@@ -49,6 +49,15 @@ class Effect:
     is_received: bool = False
     """Only the program's own parser tells: `holds` is whether it returned what was asked for."""
 
+    @property
+    def word(self) -> str:
+        """used, received (by the program's parser, which shows no use), replaced, other or unseen."""
+        if self.counted is not None:
+            return "replaced"
+        if self.holds is None:
+            return "replaced" if self.is_received else "unseen"
+        return "other" if not self.holds else "received" if self.is_received else "used"
+
 
 def effects(seen: Observation) -> list[Effect]:
     """Every override of the command beside its effect, in order."""

@@ -32,7 +32,7 @@ from harness.judge.fields import (
 from harness.judge.lineage import lineage_of
 from harness.judge.model import Gate, Verdict
 from harness.judge.observe import Observation
-from harness.judge.overrides import effects, unseen_overrides
+from harness.judge.overrides import OPTIMIZERS, effects, unseen_overrides
 from harness.judge.own_stop import trainer_stop
 from harness.judge.policy import policy_evidence
 from harness.judge.restarts import attempts_json, restart_findings
@@ -262,10 +262,11 @@ def _hyperparameters(record: RunRecord) -> dict[str, Any]:
 
 
 def _overrides(command: dict[str, Any], seen: Observation) -> list[dict[str, Any]]:
-    """Each override with the value that the trainer used, None where nothing tells."""
+    """Each override with the value that the trainer used, None where nothing tells, and what tells it."""
     used = effects(seen)
     return [{**{key: item.get(key) for key in ("key", "value", "how", "kind")},
-             "effective_value": effect.used if effect.counted is None else effect.counted}
+             "effective_value": effect.used if effect.counted is None else effect.counted,
+             "effect": effect.word, "told_by": (effect.source if effect.counted is None else OPTIMIZERS) or None}
             for item, effect in zip(command.get("overrides") or [], used, strict=True)]
 
 

@@ -267,6 +267,7 @@ def test_received_and_unused_override_is_said_to_be_received(judge_run: Judge, t
     run = judge_run(f"{PYTHON} train.py", "--hp", "hidden=128", workdir=made(tmp_path, {"train.py": ignores}))
     assert run.decision == "GO", run.output
     assert "shows no use of it: hidden (argparse in train.py" in run.check("overrides")["why"]
+    assert semantic(run)[0]["effect"] == "received"
 
 
 def test_config_file_that_wins_over_the_flag_is_conditional(judge_run: Judge, tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_config_file_that_wins_over_the_flag_is_conditional(judge_run: Judge, tm
     run = judge_run(f"{PYTHON} train.py --hidden 8 --config own.yaml", "--hp", "hidden=128", "--hp-flag",
                     "hidden=--hidden", workdir=workdir)
     assert (run.decision, run.reasons) == ("CONDITIONAL", {"override-replaced"}), run.output
-    assert semantic(run)[0]["effective_value"] == 64
+    assert (semantic(run)[0]["effective_value"], semantic(run)[0]["effect"]) == (64, "replaced")
 
 
 def test_program_that_reads_its_words_itself_leaves_an_override_unproven(judge_run: Judge, tmp_path: Path) -> None:

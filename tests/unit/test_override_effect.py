@@ -256,6 +256,18 @@ def test_override_beside_what_the_program_parsed(
     assert ("shows no use of it: width (argparse in train.py" in check.why) is (status == "passed")
 
 
+@pytest.mark.parametrize(
+    ("told", "found", "word"),
+    [
+        ({"width": 8}, [], "used"), ({"width": 4}, [], "other"), (None, parsed(8), "received"),
+        (None, parsed(8, at_step=4), "replaced"), (None, parsed(4, raw="8"), "other"), (None, [], "unseen"),
+    ],
+)
+def test_effect_in_a_word(told: dict[str, Any] | None, found: list[dict[str, Any]], word: str) -> None:
+    """What stands beside each override in the evidence."""
+    assert effects(observation("width", "8", told, parsed=found))[0].word == word
+
+
 def test_what_the_trainer_says_counts_more_than_what_was_parsed() -> None:
     """In both directions; a rate inside the optimizer, too, whatever became of the argument."""
     told = check_overrides(observation("width", "8", {"width": 8}, parsed=parsed(8, at_step=4)))
