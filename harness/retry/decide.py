@@ -38,20 +38,29 @@ class RetryPlan:
         }
 
 
-def plan_retry(
-    earlier: Earlier, settings: Mapping[str, str], identity: Mapping[str, Any], facts: FrameworkFacts,
-    approve: Sequence[str],
+def plan_settings(
+    earlier: Earlier, settings: Mapping[str, str], facts: FrameworkFacts, approve: Sequence[str]
 ) -> RetryPlan:
-    """Every change and difference, and the refusals that they amount to."""
+    """What the commands alone tell: every changed setting, and the refusals that these amount to."""
     changes = find_changes(earlier.settings or {}, settings, facts, approve) if earlier.settings is not None else ()
-    differences = tuple(
-        item for item in identity_differences(earlier.identity, identity, approve)
-        if earlier.launched or is_proven(earlier.identity.get(item.what)))  # what was not launched used nothing
     findings = [_refused(change, facts) for change in changes if not change.allowed]
     if earlier.settings is None and SETTINGS not in approve:
         findings.append(_finding(
             Reason.RETRY_SETTING_CHANGED, "the earlier run recorded no settings, so that nobody can tell what changed",
             f"compare the commands yourself, then give --approve {SETTINGS}"))
+    return RetryPlan(changes=tuple(changes), identity=(), findings=tuple(findings))
+
+
+def plan_retry(
+    earlier: Earlier, settings: Mapping[str, str], identity: Mapping[str, Any], facts: FrameworkFacts,
+    approve: Sequence[str],
+) -> RetryPlan:
+    """Every change and difference, and the refusals that they amount to."""
+    told = plan_settings(earlier, settings, facts, approve)
+    changes, findings = told.changes, [*told.findings]
+    differences = tuple(
+        item for item in identity_differences(earlier.identity, identity, approve)
+        if earlier.launched or is_proven(earlier.identity.get(item.what)))  # what was not launched used nothing
     findings += [_identity_refused(item) for item in differences if item.differs and not item.approved]
     touched = [change.key for change in changes if change.kind != OBSERVABILITY]
     touched += [item.what for item in differences if item.differs and item.what != "harness_version"]

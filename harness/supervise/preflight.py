@@ -41,7 +41,7 @@ from harness.spec import RunSpec
 from harness.supervise.assets import with_assets
 from harness.supervise.dataset import announced, look_at_dataset
 from harness.supervise.references import named_reference
-from harness.supervise.retry import model_facts, retry_findings
+from harness.supervise.retry import model_facts, retry_findings, setting_findings
 from harness.supervise.understand import Understanding, masked_override, understand
 
 Say = Callable[[str], None]
@@ -128,6 +128,10 @@ def preflight(
     told(findings=findings)
     settings = command_settings(command, spec, redactor)
     journal.write("settings", **settings)
+    another_job = setting_findings(earlier, spec, facts, journal) if earlier is not None else ()
+    if another_job:
+        findings += another_job
+        told(findings=findings)
     interpreter = interpreter_path(command, spec.workdir, child)
     environment = record_environment(
         workdir=spec.workdir, reports=understood.preparation.trainer_reports, environ=child,
@@ -151,7 +155,7 @@ def preflight(
     if weights["source"] is None:
         weights |= named_reference("model", settings, command.directory or spec.workdir) or {}
     journal.write("model", **weights)
-    if earlier is not None and (about_retry := retry_findings(earlier, spec, facts, journal)):
+    if earlier is not None and not another_job and (about_retry := retry_findings(earlier, spec, facts, journal)):
         findings += about_retry
         told(findings=findings)
     if any(finding.refuses for finding in findings):

@@ -13,7 +13,7 @@ from harness.frameworks.base import FrameworkFacts
 from harness.record.journal import Journal
 from harness.record.redaction import Redactor
 from harness.record.run_record import open_record
-from harness.retry.decide import plan_retry
+from harness.retry.decide import plan_retry, plan_settings
 from harness.retry.earlier import Earlier
 from harness.retry.identity import identity_of
 from harness.retry.overlap import compare_with_earlier
@@ -46,6 +46,18 @@ def _adapter_facts(facts: FrameworkFacts, redactor: Redactor) -> dict[str, Any] 
     told = {key: redactor.text(value) if value else None for key, value in facts.adapter.items()}
     path = facts.adapter.get("path")
     return {**told, "fingerprint": fingerprint(Path(path), full_bytes=MODEL_FULL_BYTES) if path else None}
+
+
+def setting_findings(
+    earlier: Earlier, spec: RunSpec, facts: FrameworkFacts, journal: Journal
+) -> tuple[Finding, ...]:
+    """What the settings alone forbid, before a dataset is loaded; it stands in the journal as `retry` then."""
+    with open_record(spec.out_dir) as record:
+        settings = record.fact("settings", "values") or {}
+    plan = plan_settings(earlier, settings, facts, spec.approve)
+    if plan.findings:
+        journal.write("retry", **plan.to_json(earlier, spec.approve))
+    return plan.findings
 
 
 def retry_findings(

@@ -19,6 +19,7 @@ from harness.diagnosis.report import read_failure
 from harness.errors import ConfigError
 from harness.judge.verify import verify
 from harness.record.files import read_json
+from harness.record.journal import read_journal
 from harness.spec import RunSpec
 
 TOY = Path(__file__).parents[1] / "plugin" / "toy_trainer.py"
@@ -81,6 +82,8 @@ def test_changed_learning_rate_is_refused_before_the_launch(failed: Path) -> Non
     assert "--approve lr" in report["evidence"]["reasons"][0]["remedy"]
     assert report["evidence"]["lineage"]["tries"] == 1
     assert (failed / "launches").read_text() == launches
+    events = [entry["event"] for entry in read_journal(failed / "lr" / "journal.jsonl")[0]]
+    assert events.index("retry") < events.index("environment") and "dataset" not in events
     with pytest.raises(ConfigError, match="never launched"):
         run(failed, "--lr", "0.05", out="again", retry_of=failed / "lr")
 
