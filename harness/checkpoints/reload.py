@@ -117,8 +117,8 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
                 "error": f"it takes {need >> 20} MiB of memory to load, and {available >> 20} MiB are free"}
     started = time.monotonic()
     answer = _ask(_request(target, where), target, where, limit)
-    is_plain = target.program is not None and target.adapter in CODELESS
-    if is_plain and answer.get("status") == "ok" and where.function is None:
+    is_found = target.program is not None and target.adapter in (*CODELESS, "lightning") and where.function is None
+    if answer.get("status") == "ok" and (is_found or target.model_class is not None):
         answer = _with_model(answer, target, where, limit)
     return {**facts, **_without_digests(answer, target), "seconds": round(time.monotonic() - started, 3)}
 
@@ -153,15 +153,18 @@ def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, mem
     need = LEAST_MEMORY_BYTES + int(MEMORY_FACTOR * target.bytes)
     if need > psutil.virtual_memory().available:
         return {**answer, "notes": [*answer.get("notes", ()), f"no forward pass was made: it takes {need >> 20} MiB"]}
-    request = _request(target, where) | {"starts": [], "kinds": [], "program": _program(target.program)}
-    limited = replace(where, time_limit_s=min(where.time_limit_s, MODEL_TIME_LIMIT_S))
+    limited = replace(where, time_limit_s=min(where.time_limit_s, MODEL_TIME_LIMIT_S), function=None)
+    request = _request(target, limited) | {
+        "starts": [], "kinds": [], "is_model": True, "model_class": target.model_class,
+        "program": _program(target.program) if where.function is None else None}
     found = _ask(request, target, limited, memory_bytes)
     notes = [*answer.get("notes", ()), *found.get("notes", ())]
     is_told = found.get("status") == "ok" or any(found.get(name) for name in (*DIFFERENCES, "error_kind"))
     if not is_told:
         return {**answer, "notes": [*notes, f"no forward pass was made: {found.get('error')}"[:500]]}
-    kept = ("status", "error", "error_kind", "forward_ok", "dtype_changes", *DIFFERENCES)
-    return {**answer, **{name: found[name] for name in kept if name in found}, "notes": notes}
+    kept = [name for name in ("status", "error", "error_kind", "dtype_changes", *DIFFERENCES) if name in found]
+    forward = found.get("forward_ok") if found.get("forward_ok") is not None else answer.get("forward_ok")
+    return {**answer, **{name: found[name] for name in kept}, "forward_ok": forward, "notes": notes}
 
 
 def _program(sources: Sources | None) -> dict[str, Any] | None:
@@ -217,7 +220,6 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
         "prefix_bytes": PREFIX_BYTES,
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
-        "model_class": target.model_class,
         "program_files": [str(path) for path in target.program.files] if target.program else [],
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),
         "workdir": str(where.workdir), "allow_pickle": where.allow_pickle,

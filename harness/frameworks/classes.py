@@ -35,9 +35,9 @@ class Sources:
 
 
 def find_sources(settings: Settings) -> Sources | None:
-    """The files of a program that imports torch; None for any other."""
+    """The files of a program that imports torch or Lightning; None for any other."""
     program = settings.program
-    if program.importer("torch") is None:
+    if program.importer("torch", "lightning", "pytorch_lightning") is None:
         return None
     told = {name: settings.get(name) for name in program.flags()}
     plain = {name: one.value for name, one in told.items() if isinstance(one.value, (str, int, float, bool, list))}

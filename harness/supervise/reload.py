@@ -68,6 +68,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
             asked = function if number == 0 and is_used else None
             target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class,
                              program=plan.program)
+            target = replace(target, model_class=None, program=None) if item in beside else target
             begun = {"marks": marks} if item in beside else _start(part, place, own, start, marks)
             facts = reload_checkpoint(replace(target, **begun), replace(where, function=asked))
             if item in beside and (facts.get("status") != "ok" or facts.get("marks") not in MARKED):

@@ -1,13 +1,12 @@
-"""Checkpoints of Lightning: their tensors by the restricted loader, then the program's own class where it is known."""
+"""Checkpoints of Lightning in the program's own class, where it is known: keys, and a forward pass on its example."""
 
 # mypy: ignore-errors
 
 import importlib.util
+import inspect
 import os
 import re
 import sys
-
-from _load_torch import load_torch
 
 
 class _Unusable(Exception):
@@ -15,10 +14,7 @@ class _Unusable(Exception):
 
 
 def load_lightning(request, answer):
-    """With `model_class` (FILE:CLASS) also its keys, and a forward pass on the module's example_input_array."""
-    load_torch(request, answer)
-    if not request.get("model_class") or answer.fields["pickle_allowed"]:
-        return
+    """Into `model_class` (FILE:CLASS); a class that cannot be made as it was trained is a note."""
     try:
         model = made(request, answer)
     except _Unusable as error:
@@ -41,23 +37,35 @@ def made(request, answer):
         mismatched = re.findall(r"size mismatch for ([^:\s]+)", str(error))
         if not mismatched:
             raise _Unusable(f"{type(error).__name__}: {error}") from error
+        _demand_arguments(kind, saved)
         answer.names("mismatched", mismatched)
         answer.fail(f"another shape than its class has: {mismatched[0]}")
         return None
     except BaseException as error:
         raise _Unusable(f"{type(error).__name__}: {error}") from error
     expected = model.state_dict()
+    missing = sorted(expected.keys() - state.keys()) if getattr(model, "strict_loading", True) else []
+    if missing:
+        _demand_arguments(kind, saved)
     answer.names("unexpected", state.keys() - expected.keys())
     answer.names("dtype_changes", [f"{name}: {state[name].dtype} -> {expected[name].dtype}"
                                    for name in state.keys() & expected.keys()
                                    if state[name].dtype != expected[name].dtype])
-    missing = sorted(expected.keys() - state.keys())
-    if missing and getattr(model, "strict_loading", True):
+    if missing:
         answer.names("missing", missing)
         answer.fail(f"{missing[0]} is not in the checkpoint: it would be newly initialised")
         return None
     answer.note(f"loaded into {kind.__name__}")
     return model
+
+
+def _demand_arguments(kind, saved):
+    """What a class was made with has to be in the checkpoint, or another one of that class is no fault of it."""
+    told = saved.get("hyper_parameters") or {}
+    lacking = [name for name, item in list(inspect.signature(kind.__init__).parameters.items())[1:]
+               if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD) and name not in told]
+    if lacking:
+        raise _Unusable(f"its keys or shapes are others, and its hyper_parameters do not tell {', '.join(lacking[:5])}")
 
 
 def class_of(request):

@@ -30,6 +30,16 @@ MAX_DEPTH = 3
 MAX_CONFIG_BYTES = 1 << 20
 
 
+def load_into_class(request, answer):
+    """Into the class that is named, `model_class`; into one that is found where that proves nothing."""
+    if request.get("model_class"):
+        import _load_lightning
+
+        _load_lightning.load_lightning(request, answer)
+    if request.get("program") and answer.fields["status"] == "ok" and answer.fields["forward_ok"] is None:
+        load_model(request, answer)
+
+
 def load_model(request, answer):
     """`request["program"]`: files (the start first), options of the command line, whole."""
     import torch
@@ -89,7 +99,7 @@ def trees_of(request, answer):
     from _load_torch import restricted_load
     from _values import arrays_of
 
-    if request["adapter"] == "torch":
+    if request["adapter"] in ("torch", "lightning"):
         for file in request["files"]:
             yield restricted_load(file, request, answer)
         return
@@ -147,12 +157,21 @@ def keys_of(one):
     for device in ("meta", "cpu"):
         try:
             with torch.device(device):
-                state = one.make().state_dict()
+                state = made_by(one).state_dict()
             return {name: (None if is_lazy(item) else tuple(item.shape), item.dtype)
                     for name, item in state.items() if isinstance(item, torch.Tensor)}
         except BaseException:
             continue
     return {}
+
+
+def made_by(one):
+    """A new model; one of Lightning may make its layers only when it is asked to."""
+    model = one.make()
+    configure = getattr(model, "configure_model", None)
+    if callable(configure) and hasattr(model, "training_step"):
+        configure()
+    return model
 
 
 def plain_states(state):
@@ -202,7 +221,7 @@ def load_and_pass(one, keys, state, label, answer):
              if name in keys and item.dtype != keys[name][1]]
     answer.names("dtype_changes", names)
     try:
-        model = one.make()
+        model = made_by(one)
         # All keys that count are there; what a class counts for itself may be absent.
         model.load_state_dict(state, strict=False)
     except BaseException as error:
@@ -213,7 +232,7 @@ def load_and_pass(one, keys, state, label, answer):
     answer.note(f"every key{of} fits {one.kind.__name__}{where}")
     answer.fields["forward_ok"] = None
     if answer.fields["status"] == "ok":
-        forward(model, one.make, answer)
+        forward(model, lambda: made_by(one), answer)
     return answer.fields["forward_ok"] is True
 
 

@@ -36,7 +36,7 @@ class Source:
 
 
 def load_sources(files, workdir):
-    """A Source for each file that can be read and has to do with torch; the first is the program's start.
+    """A Source for each file that can be read and has to do with torch or Lightning; the first is the program's start.
 
     The start is loaded first, so that its imports load the others as they did when it trained.
     """
@@ -47,7 +47,7 @@ def load_sources(files, workdir):
         try:
             with open(file, "rb") as stream:  # noqa: PTH123
                 text = stream.read(MAX_SOURCE_BYTES)
-            if number and b"torch" not in text:
+            if number and b"torch" not in text and b"lightning" not in text:
                 continue
             found.append(Source(path=file, tree=ast.parse(text, file)))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

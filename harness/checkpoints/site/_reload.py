@@ -63,18 +63,18 @@ class Answer:
 def load(request, answer):
     """Dispatch by adapter."""
     adapter = request["adapter"]
-    if request.get("program"):
+    if request.get("is_model"):
         import _model
 
-        _model.load_model(request, answer)
+        _model.load_into_class(request, answer)
     elif adapter in ("transformers", "peft"):
         import _load_transformers
 
         getattr(_load_transformers, f"load_{adapter}")(request, answer)
     elif adapter == "lightning":
-        import _load_lightning
+        import _load_torch
 
-        _load_lightning.load_lightning(request, answer)
+        _load_torch.load_torch(request, answer)
     elif adapter in ("safetensors", "torch", "torch-distributed"):
         import _load_torch
 
