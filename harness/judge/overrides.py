@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Any
 
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.judge.received import received
+from harness.judge.values import number_of, plain, same, same_value
 from harness.record.reasons import Reason
 from harness.record.token_formats import MASK
 
 LR_KEYS = frozenset({"lr", "learning_rate", "optimizer_lr"})
-RELATIVE_TOLERANCE = 1e-5
-"""Values pass through float32 in some trainers' records; whole numbers are compared exactly."""
 OPTIMIZERS = "largest rate inside the optimizer"
 STILL_STEPS = 3
 """Applied steps from which on a rate that never changed is called constant."""
@@ -124,9 +121,9 @@ def _find(told: dict[str, dict[str, Any]], name: str) -> dict[str, Any] | None:
     name = _plain_name(name)
     if not name:
         return None
-    same = [value for key, value in told.items() if _plain_name(key) == name]
-    ending = same or [value for key, value in told.items() if _ends(_plain_name(key), name)]
-    agree = all(_same(_plain(item.get("value")), _plain(ending[0].get("value"))) for item in ending)
+    named = [value for key, value in told.items() if _plain_name(key) == name]
+    ending = named or [value for key, value in told.items() if _ends(_plain_name(key), name)]
+    agree = all(same(plain(item.get("value")), plain(ending[0].get("value"))) for item in ending)
     return ending[0] if ending and agree else None
 
 
@@ -195,78 +192,10 @@ def _is_share(name: str, asked: str, used: Any) -> bool:
     """A share of the run, or of an epoch, of which the trainer notes the whole steps or epochs."""
     if isinstance(used, bool) or not isinstance(used, int) or not name.endswith(("steps", "epochs")):
         return False
-    number = _number(asked)
+    number = number_of(asked)
     if number is None or not math.isfinite(number) or number <= 0 or number.is_integer():
         return False
     return used == math.ceil(number) if name.endswith("epochs") else number < 1 <= used
-
-
-def same_value(asked: str, used: Any) -> bool:
-    """Whether a value as typed and a value as recorded are one: numbers by value, words without case or quotes,
-    lists item by item, paths by what was typed of them."""
-    return _same(_plain(asked), _plain(used)) or _same_text(asked, used) or _same_list(asked, used)
-
-
-def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
-    if isinstance(left, float) and isinstance(right, float):
-        both_nan = math.isnan(left) and math.isnan(right)
-        return both_nan or math.isclose(left, right, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12)
-    if isinstance(left, int) and isinstance(right, float):
-        return _same(float(left), right)
-    return bool(left == right)
-
-
-def _same_text(asked: str, used: Any) -> bool:
-    """`cosine` is SchedulerType.COSINE, `bfloat16` torch.bfloat16, `out` /home/me/out."""
-    if not isinstance(used, str):
-        return False
-    word = asked.strip().strip("'\"")
-    member = re.fullmatch(r"(?:[A-Z]\w*|torch|jnp|np|numpy)\.(\w+)", used)
-    if member is not None and member.group(1).lower() == word.lower():
-        return True
-    parts = tuple(part for part in PurePosixPath(word).parts if part not in ("..", "~"))
-    return bool(parts) and used.startswith("/") and PurePosixPath(used).parts[-len(parts):] == parts
-
-
-def _same_list(asked: str, used: Any) -> bool:
-    """`a b`, `a,b` and `a` as a trainer records them: a list."""
-    right = _plain(used)
-    if not isinstance(right, list):
-        return False
-    if not right:
-        return _plain(asked) in (None, "")
-    words = [_plain(word) for word in re.split(r"[\s,]+", asked.strip().strip("[]()")) if word]
-    return _same(words, right)
-
-
-def _plain(value: Any) -> Any:
-    """Text as the value that it spells; whole numbers stay whole."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    text = value.strip().strip("'\"")
-    words = {"true": True, "false": False, "none": None, "null": None, "yes": True, "no": False, "on": True,
-             "off": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    number = _number(text)
-    if number is not None:
-        return int(text) if re.fullmatch(r"[-+]?[0-9]{1,300}", text) else number
-    try:
-        read = json.loads(text)
-    except (ValueError, RecursionError):
-        return text.lower()
-    return [_plain(item) for item in read] if isinstance(read, list) else read
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def check_overrides(seen: Observation) -> Check:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from harness.frameworks.base import FrameworkFacts
-from harness.judge.overrides import same_value
+from harness.judge.values import same_value
 
 CAPACITY, SEMANTIC, OBSERVABILITY, UNKNOWN = "capacity", "semantic", "observability", "unknown"
 

@@ -10,7 +10,8 @@ import pytest
 
 from harness.frameworks.effective import config_values
 from harness.judge.observe import Observation
-from harness.judge.overrides import Effect, check_overrides, effects, same_value, unseen_overrides
+from harness.judge.overrides import Effect, check_overrides, effects, unseen_overrides
+from harness.judge.values import same_value
 from harness.record.token_formats import MASK
 
 SAME: list[tuple[str, Any]] = [

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.judge.overrides import same_value
 from harness.judge.received import Received, received
+from harness.judge.values import same_value
 from harness.probe import site_dir
 from harness.probe.parsed import asked, asked_names, read_parsed
 from harness.record.run_record import RunRecord
