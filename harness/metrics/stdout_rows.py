@@ -105,7 +105,7 @@ class MixedRows:
     @property
     def is_evaluation(self) -> bool:
         """Whether none of them is of training."""
-        return all(rows.is_evaluation for rows in self.groups)
+        return all(rows.is_evaluation for rows in self.groups if len(rows))
 
     def trains(self) -> list[bool]:
         """See Rows."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from functools import lru_cache
 from itertools import pairwise
 
 from harness.metrics.stdout_lines import MAX_OWNER, ends_in_anothers
-from harness.metrics.stdout_signs import lines_with, may_say, signed_lines
+from harness.metrics.stdout_signs import SIGNS, is_signed, lines_with, signed_lines
 from harness.record.hints import Hints
 
-_SIGNS = (b"step", b"epoch", b"iter", b"***", b"num ex", b"batch size", b"loss:")
-"""Of them each line has one that says anything, but for dicts and bars; see read_line."""
-_HINTS = Hints(_SIGNS, left_out=b" :")
+_HINTS = Hints(SIGNS, left_out=b" :")
 _BAR = b"%|"
 _COUNT = re.compile(rb"\|\s{0,9}(\d{1,18})/(\d{1,18})\s{1,4}\[")
+_LONG_BYTES = 8 << 10
+"""From here on it is worth to look at what stands behind each sign."""
 _FEWEST = 3
 """Bars from which on a run of them is worth a look as a whole."""
 BLANK_BYTES = 20
@@ -59,12 +60,22 @@ class LineScan:
         if stretch.count(b"\n") == len(stretch):
             return
         self.is_cleared = leaves_cleared(stretch)
-        drawn, signed = lines_with(stretch, _BAR), signed_lines(stretch)
-        found = {**drawn, **signed}
-        lines = [stretch[start : found[start]] for start in sorted(found)]
-        if len(found) == len(drawn) >= _FEWEST and _are_redraws(lines):
+        lines, are_bars = _of_few(stretch) if len(stretch) < _LONG_BYTES else _of_many(stretch)
+        if are_bars and len(lines) >= _FEWEST and _are_redraws(lines):
             lines = [lines[0], lines[-1]]
         picked += [(line, False) for line in lines]
+
+
+def _of_few(stretch: bytes) -> tuple[list[bytes], bool]:
+    """Lines that may say something, and whether all are bars; of what that costs more to tell well than to read."""
+    lines = [line for line in stretch.split(b"\n") if line.find(_BAR) >= 0 or is_signed(line.lower())]
+    return lines, all(line.find(_BAR) >= 0 for line in lines)
+
+
+def _of_many(stretch: bytes) -> tuple[list[bytes], bool]:
+    drawn, signed = lines_with(stretch, _BAR), signed_lines(stretch)
+    found = {**drawn, **signed}
+    return [stretch[start : found[start]] for start in sorted(found)], len(found) == len(drawn)
 
 
 def _is_silent(data: bytes, start: int, at: int, end: int) -> bool:
@@ -78,7 +89,7 @@ def _is_silent(data: bytes, start: int, at: int, end: int) -> bool:
 
 
 def _may_say(head: bytes) -> bool:
-    return may_say(head) or head.find(b"/") >= 0 or head.find(_BAR) >= 0
+    return is_signed(head.lower()) or head.find(b"/") >= 0 or head.find(_BAR) >= 0
 
 
 def leaves_cleared(stretch: bytes) -> bool:
@@ -109,14 +120,15 @@ def redraws_of(stretch: bytes) -> list[bytes] | None:
     is_whole = len(counts) == signs or len(counts) == stretch.count(_BAR)
     if not is_whole or len(counts) < _FEWEST:
         return None
-    told, total = {0, len(counts) - 1}, int(one[2])
+    total, inside = int(one[2]), counts[1:-1]
+    if 0 not in inside and total not in inside and all(map(operator.le, counts, counts[1:])):
+        return [first, _line_with(stretch, stretch.rfind(_BAR))]
+    told = {0, len(counts) - 1}
     for at, (before, count) in enumerate(pairwise(counts), start=1):
         if count < before:
             told |= {at - 1, at}
         if count == 0 or count == total:
             told |= {at - 1, at, at + 1}
-    if len(told) == 2:
-        return [first, _line_with(stretch, stretch.rfind(_BAR))]
     starts = [match.start() for match in bars.finditer(text)]
     return [_line_with(stretch, starts[at]) for at in sorted(told) if at < len(starts)]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+SIGNS = (b"step", b"epoch", b"iter", b"***", b"num ex", b"batch size", b"loss:")
+"""Of them each line has one that says anything, but for dicts and bars of tqdm; see read_line."""
 _BETWEEN = rb"(?:[ \t\r\x0b\x0c\x1c-\x1f=:#\[\x80-\xff]|\x1b\[[0-9;?]{0,40}[a-z]){0,120}[0-9\x80-\xff]"
 """What may stand between a word and its number: blanks of any script, signs, colours."""
 _COUNTED = {
@@ -17,9 +19,13 @@ _COUNTS_FIRST = re.compile(rb"(?:[ \t\r\x0b\x0c\x1c-\x1f\x80-\xff]|\x1b\[[0-9;?]
 """How a bar of Keras begins."""
 
 
-def may_say(text: bytes) -> bool:
-    """Whether a line of the text may be one; see signed_lines."""
-    return next(_starts(text.lower()), None) is not None
+def is_signed(low: bytes) -> bool:
+    """Whether a text of lower case holds a sign at all."""
+    find = low.find  # `in` costs four times as much: it first tries its operand as a number
+    for sign in SIGNS:  # noqa: SIM110 (a generator costs twice the time)
+        if find(sign) >= 0:
+            return True
+    return False
 
 
 def signed_lines(text: bytes) -> dict[int, int]:

@@ -12,9 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harness.metrics import stdout_scan
 from harness.metrics.command import metrics_report
 from harness.metrics.model import RestartMarker
 from harness.metrics.stdout import MAX_LINE_BYTES, StdoutReader
+from harness.metrics.stdout_lines import read_line
+from harness.metrics.stdout_scan import LineScan
+from harness.metrics.stdout_signs import signed_lines
 from harness.metrics.stdout_steps import StdoutParser
 from harness.record.events import MetricEvent
 
@@ -423,12 +427,18 @@ SAID = (
 @example([bar(0, 20), bar(5, 20), bar(0, 20), bar(7, 20), bar(20, 20), bar(3, 20), bar(4, 20), bar(0, 20), bar(1, 20)])
 def test_lines_that_are_passed_over_say_nothing(lines: list[str]) -> None:
     """Bars that are not parsed and rows of a known shape give what a parser of every line gives."""
-    from harness.metrics.stdout_lines import read_line
-    from harness.metrics.stdout_scan import LineScan
+    text = "".join(line + "\n" for line in lines).encode()
+    for long in (1 << 20, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stdout_scan, "_LONG_BYTES", long)
+            check_passed_over(lines, LineScan().pick(text))
 
+
+def check_passed_over(lines: list[str], picked: list[tuple[bytes, bool]]) -> None:
+    """`picked`: of the lines, with whether a bar was wiped away before."""
     quick, slow = StdoutParser(), StdoutParser()
     found, expected, cleared = [], [], False
-    for line, was_cleared in LineScan().pick("".join(line + "\n" for line in lines).encode()):
+    for line, was_cleared in picked:
         found += quick.line(line, was_cleared=was_cleared)
     for line in lines:
         if not line:
@@ -460,9 +470,6 @@ PIECES = st.sampled_from([
 @example(["\x1b[1m\u30007/7 0s 2ms/step - loss: 0.5"])
 def test_lines_without_a_sign_say_nothing(lines: list[str]) -> None:
     """Words and numbers in any order, with colours and blanks of any script between them."""
-    from harness.metrics.stdout_lines import read_line
-    from harness.metrics.stdout_signs import signed_lines
-
     raw = [line.encode() for line in lines]
     signed = signed_lines(b"\n".join(raw))
     start = 0

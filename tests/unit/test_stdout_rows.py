@@ -242,6 +242,8 @@ EVAL = b"{'eval_loss': 1.5, 'epoch': 0.50}\n"
 )
 @example(content=DENSE * 4 + b"step 30 " + DENSE * 8, cuts=[116], chunk=1000, logging_steps=None, pending=10_000)
 @example(content=DENSE * 8 + EVAL * 20 + DENSE * 20, cuts=[], chunk=200, logging_steps=5, pending=9)
+@example(content=(EVAL + DENSE + b"{'lr': '1e-05', 'epoch': '0.05'}\n") * 6, cuts=[95], chunk=1000, logging_steps=None,
+         pending=3)
 def test_together_as_alone(
     content: bytes,
     cuts: list[int],
