@@ -1,7 +1,7 @@
 """Two sets of weights side by side: what changed, and whether it could be anything but learning.
 
 A cast, a resized vocabulary, BatchNorm statistics and weight decay on zero gradients all change weights, and
-none of them is learning.
+none of them is learning. Weights that keep no correlation with the start were not trained from it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.checkpoints.likeness import MAX_SAMPLE, Relation
 from harness.checkpoints.tensors import BITS, FLOATING, TensorFileError, TensorInfo, read_header, to_float
 
 if TYPE_CHECKING:
@@ -49,14 +50,16 @@ class Comparison:
     added: tuple[str, ...]
     decay_factor: float | None
     """The one factor below 1 by which all changed tensors shrank, where that is all that happened."""
+    unrelated: bool = False
+    """Whether the changed tensors, of thousands of elements, keep nothing of the start: see likeness.Relation."""
 
     @property
     def kind(self) -> str:
-        """none, changed, decay-only, buffers-only, cast-only, resize-only, not-comparable."""
+        """none, changed, unrelated, decay-only, buffers-only, cast-only, resize-only, not-comparable."""
         if not self.compared:
             return "not-comparable"
         if self.changed:
-            return "changed" if self.decay_factor is None else "decay-only"
+            return "unrelated" if self.unrelated else "changed" if self.decay_factor is None else "decay-only"
         others = (
             ("buffers-only", self.buffers_changed),
             ("resize-only", self.resized),
@@ -112,6 +115,7 @@ class _Tally:
     resized: int = 0
     max_abs: float = 0.0
     decays: list[tuple[str, tuple[int, ...], _Decay]] = field(default_factory=list)
+    relation: Relation = field(default_factory=Relation)
 
 
 Place = tuple[Path, TensorInfo]
@@ -137,6 +141,7 @@ def compare(start: Sequence[Path], end: Sequence[Path]) -> Comparison:
         missing=tuple(sorted(starts.keys() - ends.keys())[:MAX_NAMES]),
         added=tuple(sorted(ends.keys() - starts.keys())[:MAX_NAMES]),
         decay_factor=_common_factor(tally),
+        unrelated=tally.relation.is_none,
     )
 
 
@@ -166,12 +171,13 @@ def _compare_tensor(name: str, start: Place, end: Place, tally: _Tally) -> None:
         tally.resized += before.shape != after.shape
         return
     decay = _Decay()
-    differs, largest = False, 0.0
+    differs, largest, sample = False, 0.0, None
     for first, second in _chunks(start, end, shared):
         if first == second and before.dtype == after.dtype:
             decay.add(a := to_float(first, before.dtype), a)
             continue
         a, b = to_float(first, before.dtype), to_float(second, after.dtype)
+        sample = sample or (a[:MAX_SAMPLE], b[:MAX_SAMPLE])
         if before.dtype != after.dtype and _is_cast(a, b, after.dtype):
             decay.fits = False
             continue
@@ -189,6 +195,8 @@ def _compare_tensor(name: str, start: Place, end: Place, tally: _Tally) -> None:
         tally.changed.append(name)
         tally.max_abs = max(tally.max_abs, largest)
         tally.decays.append((after.dtype, after.shape, decay))
+        if sample is not None:
+            tally.relation.add(*sample)
 
 
 def _compare_opaque(start: Place, end: Place, tally: _Tally, name: str) -> None:

@@ -1,7 +1,8 @@
-"""Whether a checkpoint holds the parameters that its optimizer began with, by the digests that the probe took.
+"""By the probe's marks: whether a checkpoint holds what its optimizer began with, or what became of it.
 
-Two facts and no more: it holds them unmoved, although they moved in memory (`held`: the untrained model), or it holds
-what they became, or others in their place (`moved`). Parameters have no names there, so that type and shape tell which
+It holds them unmoved, although they moved in memory (`held`: the untrained model); what they were after some update,
+or others in their place that are alike (`moved`); what they were long before it was saved (`stale`); or others that
+are like neither the start nor the end (`unlike`). Parameters have no names there, so that type and shape tell which
 tensors may be one. A copy of the start beside what was trained is no fault.
 """
 
@@ -9,18 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.likeness import VALUES_OF, Shape, Values, is_cast_of, is_unlike, positions
 from harness.checkpoints.naming import is_named_start
-from harness.checkpoints.tensors import TensorFileError, read_header
+from harness.checkpoints.tensors import TensorFileError, TensorInfo, read_header, to_float
 
-MOVED, PROVED, DOUBT = "moved", "proved", "doubt"
-"""Others are in the start's place; what became of it is; neither can be told."""
-MARKED = ("held", MOVED)
-Kind = tuple[str, tuple[int, ...]]
+HELD, STALE, UNLIKE, MOVED, PROVED, DOUBT = "held", "stale", "unlike", "moved", "proved", "doubt"
+"""The start is there; what was long before; what is like nothing; others; what became of it; none can be told."""
+MARKED = (HELD, STALE, UNLIKE, MOVED)
+Kind = tuple[str, Shape]
 PREFIX_BYTES = 32 << 10
 """Digested of a tensor; as in probe/site/_real_step_marks.py."""
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -31,11 +35,42 @@ REFERENCE = re.compile(r"(^|[._/])(ref|reference|old|teacher|target|tgt|anchor|u
 """Parts of a name that hold another model than the one that is trained: it stays as it was by design."""
 
 
-def marks_of(probe: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The marks of the process that trained most, of the probe's facts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the probe saw in the process that trained most."""
+
+    marks: tuple[Mapping[str, Any], ...] = ()
+    """See probe.marks.ProbeMark."""
+    looks: tuple[Mapping[str, Any], ...] = ()
+    """See probe.marks.ProbeLook."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a checkpoint holds of the types and shapes that are marked."""
+
+    digests: dict[Kind, list[str]] = field(default_factory=dict)
+    """SHA-256 of the first 32 KiB of each tensor."""
+    values: dict[Shape, list[tuple[str, Values]]] = field(default_factory=dict)
+    """(type, some values) of each tensor of any floating type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the marks say of a checkpoint."""
+
+    word: str = ""
+    """held, stale, unlike, moved, or "" where nothing can be told."""
+    at: int | None = None
+    """Steps of all optimizers after which the model was what the checkpoint holds; None where no look saw that."""
+
+
+def seen_by(probe: Mapping[str, Any]) -> Seen:
+    """Of the probe's facts, what the process saw that trained most; among equals the one that saved."""
     processes = [item for item in probe.get("processes") or [] if isinstance(item, dict)]
-    stepped = max(processes, key=lambda process: process.get("steps") or 0, default={})
-    return [mark for mark in stepped.get("marks") or [] if isinstance(mark, dict)]
+    best = max(processes, key=lambda one: (one.get("steps") or 0, len(one.get("looks") or ())), default={})
+    return Seen(marks=tuple(mark for mark in best.get("marks") or [] if isinstance(mark, dict)),
+                looks=tuple(look for look in best.get("looks") or [] if isinstance(look, dict)))
 
 
 def is_delivered(path: str, step: int | None, latest: str | None) -> bool:
@@ -43,60 +78,113 @@ def is_delivered(path: str, step: int | None, latest: str | None) -> bool:
     return step != 0 and (path == latest or step is None) and not is_named_start(path)
 
 
-def told_by_files(files: Iterable[Path], marks: Sequence[Mapping[str, Any]]) -> str:
-    """`held`, `moved` or "" for the safetensors files of a checkpoint."""
-    wanted, found = kinds_of(marks), dict[Kind, list[str]]()
+def told_by_files(files: Iterable[Path], seen: Seen) -> Told:
+    """Of the safetensors files of a checkpoint."""
+    files = tuple(files)
+    wanted, held = kinds_of(seen.marks), Held()
     for path in files:
         if path.suffix == ".safetensors":
-            _digests(path, wanted, found)
-    return told(found, marks)
+            _look_into(path, wanted, held)
+    return told(held, seen, files)
 
 
-def told(found: Mapping[Kind, Sequence[str]], marks: Sequence[Mapping[str, Any]]) -> str:
-    """What the digests of a checkpoint's tensors, by type and shape, say beside the marks: `held`, `moved` or "".
+def told(held: Held, seen: Seen, files: Iterable[Path] = ()) -> Told:
+    """What a checkpoint's tensors, by type and shape, say beside the marks.
 
     Only marks that moved in memory count, those of each optimizer by themselves: a critic may be left as it was. What
     one optimizer made may be what a later one began with: a copy that is tuned after the save.
     """
-    moved = [mark for mark in marks if mark.get("changed")]
+    found = held.digests
+    moved = [{**mark, "place": place} for place, mark in enumerate(seen.marks) if mark.get("changed")]
     groups = [[mark for mark in moved if _number(mark) == number] for number in sorted({*map(_number, moved)})]
     places = {kind: sum(_alike(kind, group) for group in groups) for kind in kinds_of(moved)}
-    answers = list[str]()
+    saved = {os.path.abspath(path) for path in files}  # noqa: PTH100 (a link is the name that was saved to)
+    answers = list[Told]()
     for group in groups:
-        answer = _told(found, group, places)
-        earlier = [one for one, said in zip(groups, answers, strict=False) if said in (MOVED, PROVED)
-                   and _is_one_copy(found, one, group)] if answer == "held" else []
-        proved = any(_told(found, one, places) == PROVED for one in earlier)
-        answers.append("" if proved else DOUBT if earlier else answer)
-    worst = next((one for one in ("held", DOUBT, PROVED, MOVED) if one in answers), "")
-    return {DOUBT: "", PROVED: MOVED}.get(worst, worst)
+        answer = _told(held, group, places, seen.looks, saved)
+        earlier = [one for one, said in zip(groups, answers, strict=False) if said.word in (MOVED, PROVED)
+                   and _is_one_copy(found, one, group)] if answer.word == HELD else []
+        proved = any(_told(held, one, places, seen.looks, saved).word == PROVED for one in earlier)
+        answers.append(Told() if proved else Told(word=DOUBT) if earlier else answer)
+    if any(answer.word in (MOVED, PROVED) for answer in answers):
+        # The critic's parameters may be of the same shapes, and not be saved.
+        answers = [Told(word=MOVED) if answer.word == UNLIKE else answer for answer in answers]
+    worst = next((one for word in (HELD, STALE, UNLIKE, DOUBT, PROVED, MOVED) for one in answers if one.word == word),
+                 Told())
+    return Told(word={DOUBT: "", PROVED: MOVED}.get(worst.word, worst.word), at=worst.at)
 
 
 def _told(
-    found: Mapping[Kind, Sequence[str]], moved: Sequence[Mapping[str, Any]], places: Mapping[Kind, int]
-) -> str:
+    held: Held, moved: Sequence[Mapping[str, Any]], places: Mapping[Kind, int], looks: Sequence[Mapping[str, Any]],
+    saved: set[str],
+) -> Told:
     """Of one optimizer; `places`: how many parameters of a kind all of them have."""
+    found = held.digests
     there = [mark for mark in moved if found.get(_kind(mark))]
     if sum(math.prod(mark["shape"]) for mark in there) < LEAST_ELEMENTS:
-        return ""
+        return Told(word=_told_by_cast(held, moved))
+    if (moment := _moment(found, there, looks)) is not None:
+        look = looks[moment]
+        later = [one for one in looks[moment + 1:] if one.get("path") in saved]
+        return Told(word=STALE if later else PROVED, at=int(look.get("at") or 0))
     lasting = [mark for mark in there if mark.get("last") not in (None, mark["sha256"])]
     ended = [mark for mark in lasting if mark["last"] in found[_kind(mark)]]
     if ended and len(ended) == len(there):
-        return PROVED
+        return Told(word=PROVED)
     unmoved = [mark for mark in there if mark["sha256"] in found[_kind(mark)]]
     if len(unmoved) == len(there):
         if all(mark.get("uniform") for mark in there):
-            return ""
-        return DOUBT if _is_second_copy(found, there, places) else "held"
+            return Told()
+        return Told(word=DOUBT if _is_second_copy(found, there, places) else HELD)
     if ended and any(mark in unmoved and mark not in ended for mark in lasting):
-        return DOUBT
+        return Told(word=DOUBT)
     if all(digest == _zeros(kind) for kind in kinds_of(there) for digest in found[kind]):
-        return DOUBT
+        return Told(word=UNLIKE if is_unlike(there, _values(held)) else DOUBT)
     for mark in there:
         count = sum(_kind(other) == _kind(mark) for other in there)
         if mark not in unmoved and len(found[_kind(mark)]) >= count:
-            return MOVED
-    return ""
+            kept = [one for one in unmoved if not one.get("uniform")]
+            return Told(word=UNLIKE if not kept and is_unlike(there, _values(held)) else MOVED)
+    return Told()
+
+
+def _moment(
+    found: Mapping[Kind, Sequence[str]], there: Sequence[Mapping[str, Any]], looks: Sequence[Mapping[str, Any]]
+) -> int | None:
+    """Place of the latest look at which all of these were what the checkpoint holds, and not the start."""
+    for place in reversed(range(len(looks))):
+        digests = looks[place].get("sha256") or ()
+        pairs = [(mark, str(digests[mark["place"]] if mark["place"] < len(digests) else "")) for mark in there]
+        if all(short and any(digest.startswith(short) for digest in found[_kind(mark)]) for mark, short in pairs) and (
+                any(not mark["sha256"].startswith(short) for mark, short in pairs)):
+            return place
+    return None
+
+
+def _told_by_cast(held: Held, moved: Sequence[Mapping[str, Any]]) -> str:
+    """Of tensors of another type than was trained: the end or the start after a cast, or values like neither."""
+    found = dict[str, list[bool]](end=[], start=[])
+    for mark in moved:
+        first, last = (tuple(mark.get(key) or ()) for key in ("values", "values_last"))
+        pieces = [(dtype, piece) for dtype, piece in held.values.get(tuple(mark["shape"]), ())
+                  if dtype != mark["dtype"] and len(piece) == len(first)]
+        if pieces and last and not any(is_cast_of(first, last, dtype) for dtype, _ in pieces):
+            found["end"].append(any(is_cast_of(last, piece, dtype) for dtype, piece in pieces))
+            if not mark.get("uniform"):
+                found["start"].append(any(is_cast_of(first, piece, dtype) for dtype, piece in pieces))
+    if not found["end"]:
+        return ""
+    if all(found["end"]):
+        return PROVED
+    if found["start"] and all(found["start"]):
+        return HELD
+    if any(found["start"]):
+        return ""
+    return UNLIKE if is_unlike(moved, _values(held)) else MOVED
+
+
+def _values(held: Held) -> dict[Shape, list[Values]]:
+    return {shape: [values for _, values in pieces] for shape, pieces in held.values.items()}
 
 
 def _is_one_copy(
@@ -143,16 +231,25 @@ def _kind(mark: Mapping[str, Any]) -> Kind:
     return mark["dtype"], tuple(mark["shape"])
 
 
-def _digests(path: Path, wanted: set[Kind], found: dict[Kind, list[str]]) -> None:
-    """SHA-256 of the beginning of every tensor of these types and shapes; a file that cannot be read holds none."""
+def _look_into(path: Path, wanted: set[Kind], held: Held) -> None:
+    """Tensors of these shapes; a file that cannot be read holds none."""
+    shapes = {shape for _, shape in wanted}
     try:
         header = read_header(path)
         with path.open("rb") as handle:
             for tensor in header.tensors:
-                key = (tensor.dtype, tuple(tensor.shape))
-                if key in wanted and not REFERENCE.search(tensor.name):
+                if tuple(tensor.shape) in shapes and tensor.dtype in WIDTHS and not REFERENCE.search(tensor.name):
                     handle.seek(tensor.start)
                     data = handle.read(min(PREFIX_BYTES, tensor.end - tensor.start))
-                    found.setdefault(key, []).append(hashlib.sha256(data).hexdigest())
+                    _take(tensor, data, wanted, held)
     except (OSError, TensorFileError):
         return
+
+
+def _take(tensor: TensorInfo, data: bytes, wanted: set[Kind], held: Held) -> None:
+    shape = tuple(tensor.shape)
+    if (tensor.dtype, shape) in wanted:
+        held.digests.setdefault((tensor.dtype, shape), []).append(hashlib.sha256(data).hexdigest())
+    values = to_float(data[: VALUES_OF * WIDTHS[tensor.dtype]], tensor.dtype)
+    held.values.setdefault(shape, []).append(
+        (tensor.dtype, tuple(float(values[place]) for place in positions(len(values)))))

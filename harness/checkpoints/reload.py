@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 
 from harness.checkpoints.function import FLAG, UserFunction
-from harness.checkpoints.marks import PREFIX_BYTES, Kind, kinds_of, told
+from harness.checkpoints.likeness import MAX_CANDIDATES
+from harness.checkpoints.marks import PREFIX_BYTES, Held, Seen, kinds_of, told
 from harness.frameworks.classes import Sources
 from harness.launch.child import ChildEnd, Limits, run_child
 
@@ -80,8 +81,8 @@ class Target:
     prompts: tuple[str, ...] = ()
     starts: tuple[Start, ...] = ()
     """What its values are compared with there, the best first."""
-    marks: tuple[Mapping[str, Any], ...] = ()
-    """Digests of parameters at the start of training, which its values are looked through for."""
+    seen: Seen = field(default_factory=Seen)
+    """What the probe saw of parameters while they were trained, which its values are looked through for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +125,16 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
 
 
 def _without_digests(answer: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """The answer with `marks` (held, moved or "") in the place of the digests that tell it."""
-    found: dict[Kind, list[str]] = {}
-    for dtype, shape, digest in answer.get("mark_digests") or ():
-        found.setdefault((str(dtype), tuple(shape)), []).append(digest)
+    """The answer with `marks` (a word of checkpoints.marks, or "") in the place of the digests that tell it."""
+    held = Held()
+    for dtype, shape, digest, values in answer.get("mark_digests") or ():
+        held.digests.setdefault((str(dtype), tuple(shape)), []).append(digest)
+        held.values.setdefault(tuple(shape), []).append((str(dtype), tuple(values)))
     kept = {key: value for key, value in answer.items() if key != "mark_digests"}
-    return {**kept, "marks": told(found, target.marks)} if target.marks else kept
+    if not target.seen.marks:
+        return kept
+    said = told(held, target.seen, target.files)
+    return {**kept, "marks": said.word, "marks_at": said.at}
 
 
 def command_elsewhere(target: Target, where: Surroundings) -> str:
@@ -216,8 +221,8 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
     starts = [{"path": str(one.path), "adapter": one.adapter, "files": [str(path) for path in one.files],
                "kind": one.kind} for one in target.starts]
     return {
-        "starts": starts, "kinds": sorted([dtype, list(shape)] for dtype, shape in kinds_of(target.marks)),
-        "prefix_bytes": PREFIX_BYTES,
+        "starts": starts, "kinds": sorted([dtype, list(shape)] for dtype, shape in kinds_of(target.seen.marks)),
+        "prefix_bytes": PREFIX_BYTES, "max_alike": MAX_CANDIDATES,
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
         "program_files": [str(path) for path in target.program.files] if target.program else [],

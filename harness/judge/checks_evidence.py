@@ -11,7 +11,7 @@ from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, counts_steps
 from harness.judge.printed import FEWEST, compare_printed
 from harness.judge.reach import matching_count, metrics_count_longer, saves_count_shorter
-from harness.judge.weights_seen import OWN_EARLIEST
+from harness.judge.weights_seen import OWN_EARLIEST, UNRELATED, WeightsSeen
 from harness.record.merge import PRINTED
 from harness.record.reasons import Reason
 from harness.record.store import TagSummary
@@ -102,10 +102,21 @@ def check_weights(seen: Observation) -> Check:
     if weights.beside:
         return unproven(name, Reason.START_BESIDE_TRAINED, expected, f"{weights.beside[0]} holds the start",
                         f"{weights.moved[0]} was trained, and no name says which of them is delivered")
+    if weights.outdated:
+        path = weights.outdated[0]
+        return unproven(name, Reason.WEIGHTS_OUTDATED, expected,
+                        f"{path}: the model after update {weights.held_at.get(path)}",
+                        "the probe saw the model when this file was saved, and it was another")
+    if weights.unrelated and not weights.learnt:
+        return unproven(name, Reason.WEIGHTS_UNRELATED, expected,
+                        f"{weights.unrelated[0]} is like no trained parameter",
+                        "by values that the probe kept of parameters before the first step and at the end")
     is_start_known = weights.compared and weights.start_kind != OWN_EARLIEST
-    if not is_start_known and weights.moved:
-        return passed(name, expected, f"{weights.moved[0]} holds others than the optimizer began with",
-                      "by digests that the probe took of parameters before the first step")
+    if weights.moved and (not is_start_known or weights.change == UNRELATED):
+        return _passed_by_marks(weights, name, expected)
+    if weights.change == UNRELATED:
+        return unproven(name, Reason.WEIGHTS_UNRELATED, expected, f"no correlation with {weights.start}",
+                        f"{weights.changed_tensors} tensor(s) changed, and keep nothing of it")
     if not is_start_known and not weights.learnt:
         return unproven(name, Reason.WEIGHTS_NOT_COMPARED, expected, "finite, and no start to compare with",
                         _why_not_compared(seen))
@@ -119,6 +130,14 @@ def check_weights(seen: Observation) -> Check:
         return failed(name, Reason.WEIGHTS_UNCHANGED, expected, f"{weights.change} against {weights.start}",
                       "no trained tensor differs from the start")
     return passed(name, expected, f"{weights.changed_tensors} tensor(s) changed from {weights.start}")
+
+
+def _passed_by_marks(weights: WeightsSeen, name: str, expected: str) -> Check:
+    path = weights.moved[0]
+    at = weights.held_at.get(path)
+    observed = f"{path} holds others than the optimizer began with" if at is None else (
+        f"{path} holds the model as it was after update {at}")
+    return passed(name, expected, observed, "by digests that the probe took of parameters while they were trained")
 
 
 def _why_not_compared(seen: Observation) -> str:

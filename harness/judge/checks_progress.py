@@ -7,6 +7,7 @@ from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, goes_on, was_stopped
 from harness.judge.reach import is_target_met
 from harness.judge.updates_seen import CounterSeen
+from harness.judge.weights_seen import UNRELATED
 from harness.record.journal import Entry
 from harness.record.reasons import Reason
 
@@ -128,7 +129,7 @@ def check_updates_executed(seen: Observation) -> Check:
     if _probe_would_see(seen) and seen.probe.optimizers:
         return failed(name, Reason.NO_UPDATE_EXECUTED, expected, "0 applied steps",
                       f"{seen.probe.optimizers} optimizer(s) were created and none ever stepped")
-    if seen.weights.compared:
+    if seen.weights.compared and seen.weights.change != UNRELATED:
         return failed(name, Reason.NO_UPDATE_EXECUTED, expected, "0 changed tensors",
                       f"the saved weights equal the start {seen.weights.start}")
     if seen.told is not None and not seen.told.executed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.checkpoints.naming import is_named_delivered, is_named_reference
@@ -10,7 +11,9 @@ from harness.record.run_record import RunRecord
 
 OWN_EARLIEST = "own-earliest"
 """The start is the run's own first checkpoint, which is no start of training."""
-MARKS = ("held", "moved")
+BEFORE_MARKS = {"holds_start": "held", "moved": "moved"}
+"""Lists that out-dirs of the first versions have in the place of `marks`."""
+UNRELATED = "unrelated"
 UNCHANGED = ("none", "cast-only", "resize-only")
 
 
@@ -39,7 +42,13 @@ class WeightsSeen:
     holds_start: tuple[str, ...] = ()
     """Delivered checkpoints with the very parameters that training began with and that moved in memory."""
     moved: tuple[str, ...] = ()
-    """Delivered checkpoints with other parameters than training began with, by the probe's digests of these."""
+    """Delivered checkpoints with what training made of the parameters, by the probe's digests and values of these."""
+    held_at: Mapping[str, int] = field(default_factory=dict)
+    """Of these, the steps of all optimizers after which the model was exactly what they hold, where a look saw that."""
+    unrelated: tuple[str, ...] = ()
+    """Delivered checkpoints whose values are like neither the start nor the end of any parameter."""
+    outdated: tuple[str, ...] = ()
+    """Checkpoints named by a step that hold the model of an earlier one than that at which they were saved."""
     delivered_unchanged: tuple[str, ...] = ()
     """Delivered models, without a step in their name, that equal the start."""
 
@@ -93,11 +102,17 @@ def see_weights(record: RunRecord) -> WeightsSeen:
         change = min(compared, key=lambda found: (
             found.get("start_kind") == OWN_EARLIEST, found.get("kind") == "changed"))
         comparison = change
-    marks = {word: [str(item.get("path")) for item in reloads if item.get("marks") == word] for word in MARKS}
+    told = [*(item for item in facts.get("marks") or [] if isinstance(item, dict)), *(
+        {"path": str(item.get("path")), "word": item.get("marks"), "at": item.get("marks_at")}
+        for item in reloads if item.get("marks")), *(
+        {"path": str(path), "word": word}
+        for key, word in BEFORE_MARKS.items() for path in facts.get(key) or ())]
+    numbered = {str(item.get("path")) for item in (*items, *reloads) if item.get("step") is not None}
+    outdated = [one["path"] for one in told if one["word"] == "stale" and one["path"] in numbered]
     unchanged = [*(facts.get("delivered_unchanged") or ()), *(
         str(found.get("end")) for found in compared
         if found.get("kind") in UNCHANGED and found.get("start_kind") != OWN_EARLIEST)]
-    moved = (*(facts.get("moved") or ()), *marks["moved"])
+    moved = tuple(one["path"] for one in told if one["word"] in ("moved", "stale") and one["path"] not in outdated)
     is_trained = bool(moved) or change.get("kind") == "changed"
     return WeightsSeen(
         found=len(items),
@@ -113,7 +128,10 @@ def see_weights(record: RunRecord) -> WeightsSeen:
         start=change.get("start"), change=change.get("kind"), start_kind=str(change.get("start_kind") or ""),
         changed_tensors=int(comparison.get("changed") or 0), max_abs_change=comparison.get("max_abs_change"),
         why_not_compared=facts.get("why_not_compared"),
-        holds_start=(*(facts.get("holds_start") or ()), *marks["held"]),
+        holds_start=tuple(one["path"] for one in told if one["word"] == "held"),
         moved=moved,
+        held_at={one["path"]: one["at"] for one in told if isinstance(one.get("at"), int)},
+        unrelated=tuple(one["path"] for one in told if one["word"] == "unlike"),
+        outdated=tuple(outdated),
         delivered_unchanged=tuple(path for path in unchanged if not (is_trained and is_named_reference(path))),
     )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from harness.probe.fields import MAX_TEXT, Fields
+from harness.probe.marks import MAX_LOOKS, MAX_MARKS, ProbeLook, ProbeMark, read_look, read_mark, without_values
 
 from harness.probe.parsed import SUFFIX
 
@@ -22,11 +24,7 @@ FORMAT = 1
 MAX_FILES = 4096
 MAX_FILE_BYTES = 256 * 1024
 MAX_OPTIMIZERS = 16
-MAX_MARKS = 64
-MAX_TEXT = 256
 MAX_PROBLEMS = 100
-MAX_COUNT = 2**63 - 1
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,29 +72,6 @@ class ProbeParams:
 
     checked: int
     nonfinite: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeMark:
-    """A parameter as an optimizer found it."""
-
-    dtype: str
-    """As safetensors names it."""
-    shape: tuple[int, ...]
-    sha256: str
-    """Of its first 32 KiB."""
-    changed: bool
-    """Whether training moved it."""
-    uniform: bool
-    """Whether these bytes repeat one element, which says little about whose they are."""
-    optimizer: int
-    """Which optimizer has it, in the order of their marks."""
-    end: str | None = None
-    """The digest after `marks_at` steps; None where it could not be read then."""
-    last: str | None = None
-    """The digest when it was last looked at, at the end where it lived so long."""
-    alike: int = 0
-    """Parameters of its type and shape that its optimizer has; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +140,8 @@ class ProbeProcess:
     grad: ProbeGrad
     marks: tuple[ProbeMark, ...]
     """At most 64, up to 16 of each optimizer."""
+    looks: tuple[ProbeLook, ...]
+    """Of these, the earliest first."""
     marks_at: int
     """Steps of all optimizers after which they were last looked at: as many on every rank of one program."""
     exchange: ProbeExchange | None
@@ -196,13 +173,19 @@ class ProbeFacts:
         return max((process.steps for process in self.processes), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready mapping; a process is named by its file."""
+        """JSON-ready mapping; a process is named by its file. Values and looks are kept of one process.
+
+        That is the one that trained most, and among equals the one that saved: see checkpoints.marks.seen_by.
+        """
+        most = max(self.processes, key=lambda one: (one.steps, sum(look.path is not None for look in one.looks)),
+                   default=None)
         processes = [
             {
                 **dataclasses.asdict(process),
                 "path": process.path.name,
                 "devices": list(process.devices),
                 "optimizers": _rows(process.optimizers),
+                **({} if process is most else {"looks": [], "marks": without_values(process.marks)}),
             }
             for process in self.processes
         ]
@@ -286,7 +269,7 @@ def _read(path: Path) -> bytes:
 
 def _parse(path: Path) -> ProbeProcess:
     """The process that a file describes; ValueError when it does not."""
-    fields = _Fields(json.loads(_read(path).decode("utf-8")), "")
+    fields = Fields(json.loads(_read(path).decode("utf-8")), "")
     if fields.count("format") != FORMAT:
         raise ValueError(f"format {fields.count('format')}, not {FORMAT}")
     process = ProbeProcess(
@@ -311,7 +294,9 @@ def _parse(path: Path) -> ProbeProcess:
         scaler_skips=fields.count("scaler_skips"),
         grad=_grad(fields.object("grad")),
         marks=tuple(fields.optional("marks", lambda name: [
-            _mark(entry) for entry in fields.objects(name, MAX_MARKS)]) or ()),
+            read_mark(entry) for entry in fields.objects(name, MAX_MARKS)]) or ()),
+        looks=tuple(fields.optional("looks", lambda name: [
+            read_look(entry) for entry in fields.objects(name, MAX_LOOKS)]) or ()),
         marks_at=fields.optional("marks_at", fields.count) or 0,
         exchange=fields.optional("exchange", lambda name: _exchange(fields.object(name))),
         params=fields.optional("params", lambda name: _params(fields.object(name))),
@@ -344,7 +329,7 @@ def _check_counts(process: ProbeProcess) -> None:
             raise ValueError(contradiction)
 
 
-def _grad(fields: _Fields) -> ProbeGrad:
+def _grad(fields: Fields) -> ProbeGrad:
     return ProbeGrad(
         checked=fields.count("checked"),
         nonzero=fields.count("nonzero"),
@@ -354,15 +339,7 @@ def _grad(fields: _Fields) -> ProbeGrad:
     )
 
 
-def _mark(fields: _Fields) -> ProbeMark:
-    return ProbeMark(dtype=fields.text("dtype"), shape=fields.counts("shape"), sha256=fields.text("sha256"),
-                     changed=fields.flag("changed"), uniform=fields.optional("uniform", fields.flag) or False,
-                     optimizer=fields.optional("optimizer", fields.count) or 0,
-                     end=fields.optional("end", fields.text), last=fields.optional("last", fields.text),
-                     alike=fields.optional("alike", fields.count) or 0)
-
-
-def _exchange(fields: _Fields) -> ProbeExchange:
+def _exchange(fields: Fields) -> ProbeExchange:
     return ProbeExchange(
         observed_steps=fields.count("observed_steps"), first=fields.flag("first"), steps=fields.count("steps"),
         few_steps=fields.count("few_steps"), whole_steps=fields.count("whole_steps"),
@@ -372,11 +349,11 @@ def _exchange(fields: _Fields) -> ProbeExchange:
     )
 
 
-def _params(fields: _Fields) -> ProbeParams:
+def _params(fields: Fields) -> ProbeParams:
     return ProbeParams(checked=fields.count("checked"), nonfinite=fields.count("nonfinite"))
 
 
-def _optimizer(fields: _Fields) -> ProbeOptimizer:
+def _optimizer(fields: Fields) -> ProbeOptimizer:
     return ProbeOptimizer(
         name=fields.text("class"),
         steps=fields.count("steps"),
@@ -388,74 +365,3 @@ def _optimizer(fields: _Fields) -> ProbeOptimizer:
         first_call=fields.optional("first_call", fields.count) or 0,
         last_call=fields.optional("last_call", fields.count) or 0,
     )
-
-
-class _Fields:
-    """Typed access to a JSON object; ValueError names the field that is not of its kind."""
-
-    def __init__(self, value: object, where: str) -> None:
-        if not isinstance(value, dict):
-            raise ValueError(f"{where or 'content'} is not an object")
-        self._values = value
-        self._where = where
-
-    def _get(self, name: str, kind: str, ok: Callable[[Any], bool]) -> Any:
-        value = self._values.get(name)
-        if not ok(value):
-            raise ValueError(f"{self._where}{name} is not {kind}")
-        return value
-
-    def count(self, name: str) -> int:
-        """A whole number from 0."""
-        return int(self._get(name, "a count", lambda v: type(v) is int and 0 <= v <= MAX_COUNT))
-
-    def time(self, name: str) -> float:
-        """Seconds since the epoch."""
-        return float(self._get(name, "a time", lambda v: type(v) in (int, float) and _is_time(v)))
-
-    def number(self, name: str) -> float:
-        """A finite number."""
-        return float(self._get(name, "a number", lambda v: type(v) in (int, float) and math.isfinite(v)))
-
-    def flag(self, name: str) -> bool:
-        """True or False."""
-        return bool(self._get(name, "a flag", lambda v: type(v) is bool))
-
-    def text(self, name: str) -> str:
-        """A printable text of bounded length."""
-        return str(self._get(name, "a short text", _is_text))
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A short list of short texts."""
-        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
-        if not all(map(_is_text, values)):
-            raise ValueError(f"{self._where}{name} holds what is no short text")
-        return tuple(values)
-
-    def counts(self, name: str) -> tuple[int, ...]:
-        """A short list of whole numbers from 0."""
-        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_OPTIMIZERS)
-        if not all(type(value) is int and 0 <= value <= MAX_COUNT for value in values):
-            raise ValueError(f"{self._where}{name} holds what is no count")
-        return tuple(values)
-
-    def object(self, name: str) -> _Fields:
-        """A nested object."""
-        return _Fields(self._values.get(name), f"{name}.")
-
-    def objects(self, name: str, limit: int = MAX_OPTIMIZERS) -> list[_Fields]:
-        """A list of at most `limit` objects."""
-        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= limit)
-        return [_Fields(value, f"{name}.") for value in values]
-
-    def optional(self, name: str, read: Callable[[str], T]) -> T | None:
-        """None where the field is null or absent, else what `read` gives."""
-        return None if self._values.get(name) is None else read(name)
-
-
-def _is_time(value: float) -> bool:
-    return 0 <= value <= 1e12 and math.isfinite(value)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable()

@@ -25,8 +25,8 @@ CHECKPOINT = {
 RELOAD = {
     "path!": TEXT, "status!": TEXT, "step": int, "adapter": TEXT, "error": TEXT, "missing": [TEXT],
     "unexpected": [TEXT], "mismatched": [TEXT], "nonfinite": [TEXT], "tensors": int, "eval_loss": NUMBER,
-    "command": TEXT, "samples": [dict], "notes": [TEXT], "dtype_changes": [TEXT], "seconds": NUMBER,
-    "peak_memory_bytes": int,
+    "marks": TEXT, "marks_at": int, "command": TEXT, "samples": [dict], "notes": [TEXT], "dtype_changes": [TEXT],
+    "seconds": NUMBER, "peak_memory_bytes": int,
     "function": {"name!": TEXT, "status!": TEXT, "error": TEXT, "metrics": dict, "nonfinite": [TEXT], "outputs": int},
 }
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}
@@ -113,7 +113,8 @@ SHAPES: Mapping[str, Any] = {
     "parsed": {"processes": [PARSED_PROCESS], "problems": [TEXT]},
     "checkpoints": {"facts": {
         "checkpoints": [CHECKPOINT], "last_step": int, "latest": TEXT, "why_not_compared": TEXT,
-        "delivered_unchanged": [TEXT], "holds_start": [TEXT], "unfinished": [TEXT],
+        "delivered_unchanged": [TEXT], "holds_start": [TEXT], "moved": [TEXT],
+        "marks": [{"path!": TEXT, "word!": TEXT, "at": int}], "unfinished": [TEXT],
         "repeated": [TEXT], "lost": [TEXT], "earlier": int,
         "save_errors": [dict], "unwritable": TEXT,
         "change": {"start": TEXT, "kind": TEXT, "comparison": dict},

@@ -73,6 +73,8 @@ class Reason(str, Enum):
     EFFECT_UNPROVEN = "effect-unproven"
     WEIGHTS_UNCHANGED = "weights-unchanged"
     WEIGHTS_NOT_COMPARED = "weights-not-compared"
+    WEIGHTS_UNRELATED = "weights-unrelated"
+    WEIGHTS_OUTDATED = "weights-outdated"
     START_BESIDE_TRAINED = "start-beside-trained"
     LOSS_NOT_FINITE = "loss-not-finite"
     GRAD_NORM_NOT_FINITE = "grad-norm-not-finite"
@@ -296,6 +298,13 @@ REASONS: dict[Reason, ReasonSpec] = {
         _U, "the saved weights are whole, and there is no start of training that they could be compared with",
         "save before the first step (step_0) or more than once, or start from local weights that the command names; "
         "with the probe off, leave it on"),
+    Reason.WEIGHTS_UNRELATED: _reason(
+        _U, "the saved weights keep nothing of those that were trained, neither of the start nor of the end: they may "
+        "be newly drawn, or another model's", "make sure that the trained model is the one that is saved; a checkpoint "
+        "beside it that may be another model is to be named for it (reference, teacher)"),
+    Reason.WEIGHTS_OUTDATED: _reason(
+        _U, "a checkpoint holds the weights of an earlier update than that at which it was saved",
+        "save the model as it is, not an earlier copy; a best one is better named so than by the step"),
     Reason.START_BESIDE_TRAINED: _reason(
         _U, "a checkpoint beside the trained one holds the weights that training began with",
         "make sure that the trained one is used, and name the other for what it is (start, reference, untrained)"),

@@ -16,7 +16,7 @@ import psutil
 from harness.checkpoints.inspect import inspect_run
 from harness.checkpoints.inventory import Snapshot as SavedBefore
 from harness.checkpoints.inventory import take_snapshot
-from harness.checkpoints.marks import is_delivered, marks_of, told_by_files
+from harness.checkpoints.marks import MARKED, is_delivered, seen_by, told_by_files
 from harness.checkpoints.save_errors import find_save_errors, unwritable_root
 from harness.diagnosis.read import announced_batch_sizes
 from harness.errors import RecordError
@@ -334,11 +334,11 @@ class Collection:
         facts = inspect_run(self._checkpoint_roots(), self._saved_before, self._launched_at, start)
         document = facts.to_json()
         out_dir = self.plan.spec.out_dir
-        marks = marks_of(probe)
-        told = {one.path: told_by_files((Path(file.path) for file in one.files), marks) for one in facts.checkpoints
-                if marks and is_delivered(one.path, one.step, facts.latest)}
-        for key, word in (("holds_start", "held"), ("moved", "moved")):
-            document[key] = [outdir.relative(out_dir, path) for path, answer in told.items() if answer == word]
+        seen = seen_by(probe)
+        told = {one.path: told_by_files((Path(file.path) for file in one.files), seen) for one in facts.checkpoints
+                if seen.marks and is_delivered(one.path, one.step, facts.latest)}
+        document["marks"] = [{"path": outdir.relative(out_dir, path), "word": said.word, "at": said.at}
+                             for path, said in told.items() if said.word in MARKED]
         for item in document["checkpoints"]:
             item["path"] = outdir.relative(out_dir, item["path"])
             for file in item["files"]:

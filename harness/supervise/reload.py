@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.checkpoints.function import function_of
 from harness.checkpoints.inventory import Checkpoint, find_all
-from harness.checkpoints.marks import MARKED, is_delivered, marks_of
+from harness.checkpoints.marks import MARKED, Seen, is_delivered, seen_by
 from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_aside, is_named_start, likeliest_delivered
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import is_adapter, parts_of, starts_of, target_of
@@ -41,7 +41,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
         chosen = chosen_of(saved_checkpoints(record), best_checkpoint(record))
         prompts, saved = _prompts(record), saved_checkpoints(record)
         beside = beside_of(saved, chosen)
-        marks = tuple(marks_of(record.fact("probe", "facts", {}) or {}))
+        seen = seen_by(record.fact("probe", "facts", {}) or {})
     if not chosen:
         return
     found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
@@ -57,7 +57,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
         one = _of(found, out_dir, item.path)
         if is_cancelled():
             return
-        if item in beside and (one is None or one.weights or not marks):
+        if item in beside and (one is None or one.weights or not seen.marks):
             continue
         if one is None:
             journal.write("reload", facts={"path": item.path, "status": "not-attempted", "adapter": "",
@@ -69,7 +69,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
             target = replace(target_of(part, base), prompts=prompts, model_class=plan.facts.model_class,
                              program=plan.program)
             target = replace(target, model_class=None, program=None) if item in beside else target
-            begun = {"marks": marks} if item in beside else _start(part, place, own, start, marks)
+            begun = {"seen": seen} if item in beside else _start(part, place, own, start, seen)
             facts = reload_checkpoint(replace(target, **begun), replace(where, function=asked))
             if item in beside and (facts.get("status") != "ok" or facts.get("marks") not in MARKED):
                 continue
@@ -83,7 +83,7 @@ def _of(found: Mapping[str, Checkpoint], out_dir: Path, path: str) -> Checkpoint
 
 
 def _start(
-    one: Checkpoint, place: Path, own: list[Checkpoint], start: Path | None, marks: tuple[dict[str, Any], ...]
+    one: Checkpoint, place: Path, own: list[Checkpoint], start: Path | None, seen: Seen
 ) -> dict[str, Any]:
     """What the child compares with; safetensors files were compared with their like when they were inspected."""
     if one.step == 0 or is_named_start(str(one.path)):
@@ -91,7 +91,7 @@ def _start(
     starts = starts_of(one, own, start, place)
     if one.weights:
         return {"starts": tuple(item for item in starts if not _is_inspected(item))}
-    return {"starts": starts, "marks": marks}
+    return {"starts": starts, "seen": seen}
 
 
 def _is_inspected(start: Start) -> bool:

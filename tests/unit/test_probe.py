@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
-from harness.checkpoints.marks import told_by_files
+from harness.checkpoints.marks import Seen, told_by_files
 from harness.probe import ENV_DIR, site_dir
 from harness.probe.reader import ProbeFacts, ProbeProcess, read_probe
 
@@ -232,11 +233,12 @@ def test_small_parameters_are_marked_as_the_optimizer_found_them(launcher: Launc
     """
     marks = launcher.program(code).process.marks
     assert [(mark.dtype, mark.shape, mark.changed) for mark in marks] == [("F32", (2,), True), ("F32", (2, 4), True)]
-    asked = [dataclasses.asdict(mark) for mark in marks]
-    still = [{**mark, "changed": False} for mark in asked]
-    answers = {name: told_by_files([launcher.root / f"{name}.safetensors"], asked) for name in ("start", "end", "none")}
+    seen = Seen(marks=tuple(dataclasses.asdict(mark) for mark in marks))
+    still = Seen(marks=tuple({**mark, "changed": False} for mark in seen.marks))
+    answers = {name: told_by_files([launcher.root / f"{name}.safetensors"], seen).word
+               for name in ("start", "end", "none")}
     assert answers == {"start": "held", "end": "moved", "none": ""}
-    assert not told_by_files([launcher.root / "start.safetensors"], still)
+    assert not told_by_files([launcher.root / "start.safetensors"], still).word
 
 
 def test_marks_are_of_what_the_first_step_found(launcher: Launcher) -> None:
@@ -263,10 +265,55 @@ def test_marks_are_of_what_the_first_step_found(launcher: Launcher) -> None:
     marks = launcher.program(code).process.marks
     assert [(mark.optimizer, mark.shape, mark.changed) for mark in marks] == [
         (0, (2,), True), (0, (2, 4), True), (1, (20000,), True), (1, (20000, 4), True)]
-    asked = [dataclasses.asdict(mark) for mark in marks]
-    answers = [told_by_files([launcher.root / f"{name}.safetensors"], asked)
+    seen = Seen(marks=tuple(dataclasses.asdict(mark) for mark in marks))
+    answers = [told_by_files([launcher.root / f"{name}.safetensors"], seen).word
                for name in ("start", "end", "half", "beside")]
     assert answers == ["held", "moved", "held", "moved"]
+
+
+def test_parameters_are_looked_at_whenever_the_program_saves(launcher: Launcher) -> None:
+    """By torch.save, to a file or into memory, and by safetensors; by a thread nothing is seen, nor before a step."""
+    code = """
+    import io, threading
+    from safetensors.torch import save_file
+    torch.save(model.state_dict(), "first.pt")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(optimizer, 3)
+    torch.save(model.state_dict(), "third.pt")
+    torch.save(model.state_dict(), io.BytesIO())
+    train(optimizer, 2)
+    save_file(model.state_dict(), filename="fifth.safetensors")
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    train(optimizer, 1)
+    thread = threading.Thread(target=torch.save, args=(kept, "late.pt")); thread.start(); thread.join()
+    save_file(kept, "sixth.safetensors")
+    """
+    process = launcher.program(code).process
+    saved = [(look.at, Path(look.path).name) for look in process.looks if look.path]
+    assert saved == [(3, "third.pt"), (5, "fifth.safetensors"), (6, "sixth.safetensors")]
+    assert [look.at for look in process.looks] == [1, 2, 3, 4, 5, 6, 6]
+    seen = Seen(marks=tuple(dataclasses.asdict(mark) for mark in process.marks),
+                looks=tuple(dataclasses.asdict(look) for look in process.looks))
+    told = [told_by_files([launcher.root / f"{name}.safetensors"], seen) for name in ("fifth", "sixth")]
+    assert [(one.word, one.at) for one in told] == [("moved", 5), ("stale", 5)]
+    bias = load_file(launcher.root / "sixth.safetensors")["bias"].tolist()
+    assert process.marks[0].values_last != pytest.approx(bias) and len(process.marks[0].values) == 2
+
+
+def test_saving_fails_and_returns_as_without_the_probe(launcher: Launcher) -> None:
+    """Its errors are the program's, and what it returns is what the program gets."""
+    code = """
+    from safetensors.torch import save_file
+    train(torch.optim.SGD(model.parameters(), lr=0.1), 1)
+    for save in (lambda: torch.save(model.state_dict(), "none/x.pt"), lambda: torch.save(1), lambda: save_file(1, 2)):
+        try:
+            save()
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+    print(torch.save({}, "x.pt"), torch.save.__module__, flush=True)
+    """
+    assert launcher.program(code).stdout.split() == ["RuntimeError", "TypeError", "ValueError", "None",
+                                                     "torch.serialization"]
 
 
 @pytest.mark.parametrize(("group", "size"), [(True, 1), (False, None)])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.checkpoints.marks import seen_by
 from harness.probe.reader import MAX_FILE_BYTES, ProbeFacts, read_probe
 
 GRAD = {"checked": 5, "nonzero": 5, "nonfinite": 0, "gave_up": 0, "last_nonzero": True}
@@ -21,6 +22,9 @@ OPTIMIZER = {
     "lr_unknown_steps": 0,
     "params": 4,
 }
+MARK = {"dtype": "F32", "shape": [4], "sha256": "0" * 64, "changed": True, "end": "1" * 64,
+        "values": "AACAPwAAAEAAAEBAAADAfw==", "values_last": None}
+LOOK = {"at": 16, "time": 5.0, "path": "/out/model.pt", "sha256": ["0123abcd"]}
 WHOLE: dict[str, Any] = {
     "format": 1,
     "pid": 41,
@@ -43,8 +47,9 @@ WHOLE: dict[str, Any] = {
     "scaler_skips": 2,
     "grad": GRAD,
     "params": {"checked": 4, "nonfinite": 0},
-    "marks": [{"dtype": "F32", "shape": [4], "sha256": "0" * 64, "changed": True, "end": "1" * 64}],
+    "marks": [MARK],
     "marks_at": 16,
+    "looks": [LOOK, {"at": 25, "time": 6.0, "path": None, "sha256": [None]}],
     "exchange": {"observed_steps": 25, "first": True, "steps": 24, "few_steps": 0, "after": False, "readable": True,
                  "whole_steps": 0, "hidden_steps": 24, "whole_after": False,
                  "wrappers": ["DistributedDataParallel"], "others": []},
@@ -84,6 +89,19 @@ def test_whole_file_is_read(tmp_path: Path) -> None:
     assert (process.pid, process.rank, process.local_rank, process.world_size) == (41, 0, None, 2)
     assert (process.steps, process.lr_positive_steps, process.scaler_skips) == (25, 24, 2)
     assert (process.updated_at, process.grad.last_nonzero, process.optimizers[0].num_params) == (9.0, True, 4)
+    assert (process.marks[0].values, process.marks[0].values_last) == ((1.0, 2.0, 3.0, 0.0), ())
+    assert [(look.at, look.path, look.sha256) for look in process.looks] == [
+        (16, "/out/model.pt", ("0123abcd",)), (25, None, ("",))]
+
+
+def test_values_are_kept_of_the_process_that_trained_most(tmp_path: Path) -> None:
+    """Thousands of ranks would be hundreds of megabytes; among equals it is the one that saved."""
+    for pid, more in ((40, {"looks": []}), (42, {"steps": 24, "optimizers": []})):
+        (tmp_path / f"node-{pid}.json").write_text(json.dumps({**WHOLE, "pid": pid, **more}), encoding="utf-8")
+    facts = read(tmp_path, WHOLE).to_json()
+    assert {item["pid"]: (bool(item["looks"]), bool(item["marks"][0]["values"])) for item in facts["processes"]} == {
+        40: (False, False), 41: (True, True), 42: (False, False)}
+    assert seen_by(facts).looks == facts["processes"][1]["looks"]
 
 
 def test_to_json_is_json_and_names_no_directory(tmp_path: Path) -> None:
@@ -128,6 +146,13 @@ def test_partial_and_foreign_names_are_passed_over(tmp_path: Path) -> None:
         ({"steps": 26}, "more steps than steps_total"),
         ({"lr_positive_steps": 26}, "more steps with a learning rate than steps"),
         ({"last_step_at": None}, "steps without a time"),
+        ({"marks": [{**MARK, "values": "AAA"}]}, "values is no list of values"),
+        ({"marks": [{**MARK, "values": "AAA="}]}, "values is no list of values"),
+        ({"marks": [{**MARK, "values_last": 7}]}, "marks.values_last is not a short text"),
+        ({"looks": [{**LOOK, "path": "a\n"}]}, "looks.path is not a short text"),
+        ({"looks": [{**LOOK, "at": -1}]}, "looks.at is not a count"),
+        ({"looks": [{**LOOK, "sha256": ["../x"]}]}, "looks.sha256 holds what is no digest"),
+        ({"looks": [LOOK] * 41}, "looks is not a short list"),
     ],
 )
 def test_odd_field_makes_the_file_a_problem(tmp_path: Path, change: dict[str, Any], problem: str) -> None:

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from harness import checkpoints
 from harness.checkpoints.command import Asked, checkpoints_report
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
+from harness.checkpoints.marks import Seen
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.sameness import equal_earlier
 from harness.checkpoints.structure import read_structure
@@ -116,6 +117,37 @@ def test_command_compares_with_the_base(
     assert (report["ok"], report["reload"]["comparison"]["kind"]) == (ok, kind), report["reload"]
 
 
+def large(seed: int) -> State:
+    generator = torch.Generator().manual_seed(seed)
+    return {"a.weight": torch.randn(64, 80, generator=generator), "norm.weight": torch.ones(64)}
+
+
+WHAT_BECAME: dict[str, tuple[State, str]] = {
+    "drawn-anew": (large(1), "unrelated"),
+    "constant": ({name: torch.full_like(value, 0.3) for name, value in large(0).items()}, "unrelated"),
+    "noise": ({name: value + 3 * torch.randn_like(value) for name, value in large(0).items()}, "changed"),
+    "trained-far": ({"a.weight": 0.2 * large(0)["a.weight"] + large(1)["a.weight"], "norm.weight": torch.ones(64)},
+                    "changed"),
+    "few-rows": ({name: value[:8] for name, value in large(1).items()}, "changed"),
+    "shuffled": ({name: value.flip(0) for name, value in large(0).items()}, "unrelated"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+@pytest.mark.parametrize("name", WHAT_BECAME)
+def test_what_keeps_nothing_of_the_start_is_unrelated(name: str, suffix: str, tmp_path: Path) -> None:
+    """Thousands of elements without any correlation; a fifth of the start under noise is one."""
+    state, kind = WHAT_BECAME[name]
+    (tmp_path / "base").mkdir()
+    save_file(large(0), tmp_path / "base" / "model.safetensors")
+    (tmp_path / "out").mkdir()
+    save = save_file if suffix == "safetensors" else torch.save
+    save({key: value.contiguous() for key, value in state.items()}, tmp_path / "out" / f"model_step_5.{suffix}")
+    report = checkpoints_report(Asked(root=tmp_path / "out", reload=True, base=tmp_path / "base"))
+    assert report["reload"]["comparison"]["kind"] == kind, report["reload"]
+    assert report["ok"] == (kind == "changed")
+
+
 def test_start_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     """It is no fault of the checkpoint, and nothing in it is run."""
     (tmp_path / "model_step_0.pt").write_bytes(pickle.dumps({"evil": Evil()}))
@@ -148,7 +180,7 @@ def test_marks_are_looked_for_in_an_archive(
     """What the optimizer found is there, or others are in its place; the digests themselves are not kept."""
     torch.save({"model": moved(START, *names)}, tmp_path / "model_step_5.pt")
     marks = tuple(mark(START[name] if name in START else torch.ones(77)) for name in marked)
-    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=marks)
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, seen=Seen(marks=tuple(marks)))
     assert (answer["status"], answer["marks"]) == ("ok", told) and "mark_digests" not in answer
 
 
@@ -176,7 +208,7 @@ def test_start_beside_the_trained_is_no_fault(
 ) -> None:
     """What parameters became is proof; a second copy alone is doubt; a part of the start and zeros are no training."""
     torch.save(state, tmp_path / "model.pt")
-    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=tuple(marks_of_start(last=last)))
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, seen=Seen(marks=tuple(marks_of_start(last=last))))
     assert (answer["status"], answer["marks"]) == ("ok", told), answer
 
 
@@ -187,7 +219,7 @@ def test_copy_that_is_tuned_later_begins_with_what_was_saved(state: State, told:
     torch.save(state, tmp_path / "model.pt")
     second = MOVED if "model" in state else OTHER
     marks = (*marks_of_start(last=MOVED), *marks_of_start(1, start=second))
-    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, marks=marks)
+    answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, seen=Seen(marks=tuple(marks)))
     assert (answer["status"], answer["marks"]) == ("ok", told), answer
 
 

@@ -11,6 +11,9 @@ from _values import values_of
 
 MAX_NAMES = 50
 MAX_DIGESTS = 20000
+MAX_VALUES, VALUES_OF = 64, 4096
+MAX_SAMPLE, LEAST_RELATED, LEAST_SAMPLE, LEAST_SAMPLES, RELATED_SHARE = 65_536, 6.0, 64, 4096, 0.1
+"""As harness/checkpoints/likeness.py has them."""
 CHUNK = 1 << 20
 BUFFERS = re.compile(r"(running_mean|running_var|num_batches_tracked)$|(^|[./])batch_stats[./]|"
                      r"batch_normalization(_\d+)?/vars/[23]$")
@@ -34,7 +37,7 @@ def look(request, answer):
     try:
         for name, value in values_of(request):
             if wanted:
-                digest(name, value, wanted, request["prefix_bytes"], answer)
+                digest(name, value, wanted, request, answer)
             if starts:
                 end[name] = value
     except Exception as error:
@@ -52,12 +55,25 @@ def look(request, answer):
         answer.note(f"{start['path']} has no tensor name in common")
 
 
-def digest(name, value, wanted, prefix_bytes, answer):
-    """[type, shape, SHA-256 of the first bytes] where the probe marked a parameter of this type and shape."""
-    key = (TYPES.get(type_of(value), ""), tuple(value.shape))
+def digest(name, value, wanted, request, answer):
+    """[type, shape, SHA-256 of the first bytes, some values] where the probe marked a parameter of this shape."""
+    shape, kind = tuple(value.shape), TYPES.get(type_of(value), "")
     listed = answer.fields.setdefault("mark_digests", [])
-    if key in wanted and len(listed) < MAX_DIGESTS and not REFERENCE.search(name):
-        listed.append([key[0], list(key[1]), hashlib.sha256(first_bytes(value, prefix_bytes)).hexdigest()])
+    alike = sum(row[1] == list(shape) for row in listed) if len(listed) < MAX_DIGESTS else 0
+    if not kind or len(listed) >= MAX_DIGESTS or REFERENCE.search(name) or shape not in {one for _, one in wanted}:
+        return
+    told = hashlib.sha256(first_bytes(value, request["prefix_bytes"])).hexdigest()
+    # One more than are compared, so that it is seen that there are too many.
+    listed.append([kind, list(shape), told, some_values(value) if alike <= request["max_alike"] else []])
+
+
+def some_values(value):
+    """As harness/checkpoints/likeness.py keeps them, finite."""
+    flat = value.detach().reshape(-1) if hasattr(value, "detach") else value.reshape(-1)
+    size = min(int(flat.shape[0]), VALUES_OF)
+    places = range(size) if size <= MAX_VALUES else [index * size // MAX_VALUES for index in range(MAX_VALUES)]
+    values = [float(flat[place]) for place in places]
+    return [number if number - number == 0 else 0.0 for number in values]
 
 
 def first_bytes(value, count):
@@ -74,7 +90,8 @@ def compare(start, end):
     """{kind, compared, changed, changed_names, max_abs_change}; None without a name in common."""
     if not start.keys() & end.keys():
         start, end = ({plain(name): value for name, value in one.items()} for one in (start, end))
-    tally = {"changed": [], "buffers": 0, "cast": 0, "resized": 0, "largest": 0.0, "decays": []}
+    tally = {"changed": [], "buffers": 0, "cast": 0, "resized": 0, "largest": 0.0, "decays": [],
+             "elements": 0, "related": 0, "rest": 0.0}
     names = sorted(start.keys() & end.keys())
     for name in names:
         compare_one(name, start[name], end[name], tally)
@@ -85,6 +102,8 @@ def compare(start, end):
                                   ("cast-only", tally["cast"])) if count), "none")
     if tally["changed"] and is_decay(tally["decays"]):
         kind = "decay-only"
+    if tally["changed"] and is_unrelated(tally):
+        kind = "unrelated"
     largest = tally["largest"] if tally["changed"] and tally["largest"] != float("inf") else None
     return {"kind": kind, "compared": len(names), "changed": len(tally["changed"]),
             "changed_names": [name[:300] for name in tally["changed"][:MAX_NAMES]], "max_abs_change": largest}
@@ -140,6 +159,32 @@ def compare_one(name, before, after, tally):
         tally["largest"] = max(tally["largest"], largest)
         sums = (dot, square, end_square) if shrinks else None
         tally["decays"].append((type_of(after), count, differs, sums))
+        relate(a[: min(count, MAX_SAMPLE)], b[: min(count, MAX_SAMPLE)], tally)
+
+
+def relate(a, b, tally):
+    """Pearson's r of a changed tensor and its start, as harness/checkpoints/likeness.py:Relation takes it."""
+    import numpy as np
+
+    if len(a) < LEAST_SAMPLE or not np.ptp(a):
+        return
+    with np.errstate(invalid="ignore", over="ignore"):
+        a, b = (one.astype(np.float64) - one.astype(np.float64).mean() for one in (a, b))
+        scale = float(a @ a) ** 0.5 * float(b @ b) ** 0.5
+        r = float(a @ b) / scale if scale > 0 else 0.0
+    r = r if abs(r) <= 1.1 else 0.0
+    tally["elements"] += len(a)
+    if r * len(a) ** 0.5 > LEAST_RELATED:
+        tally["related"] += len(a)
+    else:
+        tally["rest"] += r * len(a)
+
+
+def is_unrelated(tally):
+    """Whether thousands of elements were seen, and nothing ties them to the start."""
+    others = tally["elements"] - tally["related"]
+    return (tally["elements"] >= LEAST_SAMPLES and tally["related"] < RELATED_SHARE * tally["elements"]
+            and tally["rest"] < (LEAST_RELATED - 1) * others**0.5)
 
 
 def array_of(value):

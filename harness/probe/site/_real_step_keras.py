@@ -69,12 +69,15 @@ class Probe:
         self.first_step_at = self.last_step_at = None
         self.next_write = 0.0
         self.num_notes = 0
-        self.marks = sibling("_real_step_marks").StartMarks()
+        self.mark_room = sibling("_real_step_marks")
+        self.marks = self.mark_room.StartMarks()
         self.marked = {}
         atexit.register(self.at_exit)
 
     def install(self, module):
-        """Listen to the base class of all of Keras' optimizers."""
+        """Listen to the base class of all of Keras' optimizers, or to what saves."""
+        if self.mark_room.listen_to_saves(module, self.on_save):
+            return
         base = module.BaseOptimizer
         self._wrap(base, "__init__", self.on_created)
         self._wrap(base, "apply", self.on_apply)
@@ -132,6 +135,14 @@ class Probe:
         self._timed(record, optimizer)
         return None
 
+    def on_save(self, path):
+        """The program saves something, maybe its model; where steps are compiled, none is known here."""
+        try:
+            steps = sum(record.calls for record in self.records.values())
+            self.marks.look_at_save(steps, path)
+        except Exception as error:
+            self.note("save", error)
+
     def _record(self, optimizer):
         counter = optimizer._iterations
         record = self.records.get(id(counter))
@@ -166,7 +177,7 @@ class Probe:
             return
         record.num_params = len(getattr(optimizer, "_trainable_variables", ()))
         if not record.calls & (record.calls - 1):
-            self.marks.look()
+            self.marks.remember(self.marks.look(), sum(item.calls for item in self.records.values()))
         if record.lr_positive is not True:
             record.lr_positive = read_rate(optimizer)
         self.write(now)
@@ -182,7 +193,7 @@ class Probe:
 
     def _see_marks(self):
         try:
-            self.marks.look()
+            self.marks.remember(self.marks.look(), sum(record.calls for record in self.records.values()))
         except Exception as error:
             self.note("marks", error)
 
@@ -233,6 +244,7 @@ class Probe:
             "scaler_skips": 0,
             "grad": self.grad,
             "marks": self.marks.to_json(),
+            "looks": self.marks.looks_json(),
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
             "clean_exit": clean_exit,

@@ -1,15 +1,23 @@
-"""Digests of a few parameters as an optimizer found them at its first step, and whether training moved them since.
+"""Digests of a few parameters as an optimizer found them at its first step, and what training made of them since.
 
 A checkpoint that still holds those very bytes, although they moved in memory, is the untrained model; one that holds
-others in their place was trained. Ranks that train copies of one model hold the same bytes after the same number of
-steps. Standard library only; torch, where it is used, was imported by the program.
+the bytes of a later look was trained. They are looked at while training, whenever the program saves, and at the end;
+some of their values are kept of the first and the last look, since a cast or an average has other bytes and is alike.
+Ranks that train copies of one model hold the same bytes after the same number of steps. Standard library only; torch,
+where it is used, was imported by the program.
 """
 
 # mypy: ignore-errors
 
+import array
+import base64
 import ctypes
+import functools
 import hashlib
+import os
 import sys
+import threading
+import time
 import weakref
 
 MAX_MARKS = 64
@@ -20,6 +28,21 @@ MAX_BYTES = 32 << 10
 DTYPES = {"torch.float32": "F32", "torch.float64": "F64", "torch.float16": "F16", "torch.bfloat16": "BF16",
           "float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
 """As safetensors names the types."""
+MAX_VALUES, VALUES_OF = 64, 4096
+"""Values that are kept of a parameter, spread evenly over its first 4096 elements."""
+MAX_LOOKS = 40
+"""Remembered, the latest: with 16 parameters that is 6 KB."""
+MAX_PATH = 500
+SHORT = 8
+"""Letters of a digest that a remembered look keeps."""
+SAVERS = {
+    "torch.serialization": {"save": 1},
+    "safetensors.torch": {"save_file": 1},
+    "torch.distributed.checkpoint.state_dict_saver": {"save": None, "async_save": None},
+    "keras.src.saving.saving_lib": {"save_model": 1, "save_weights_only": 1},
+}
+"""Functions that save, by their modules, and where among their arguments the file is."""
+FILE_NAMES = ("f", "filename", "filepath")
 
 
 class StartMarks:
@@ -30,6 +53,7 @@ class StartMarks:
         self.unstepped = {}
         self.optimizers = 0
         self.at = 0
+        self.looks = []
 
     def take(self, optimizer):
         """Digest the parameters of a new torch optimizer, which `renew` does again at its first step."""
@@ -57,7 +81,8 @@ class StartMarks:
                     "end": None,
                     "last": None,
                     "alike": alike[str(value.dtype), tuple(param.shape)],
-                    **digest_of(value),
+                    "values_last": None,
+                    **seen_in(value),
                 }
             )
         self.optimizers += bool(chosen)
@@ -74,27 +99,51 @@ class StartMarks:
         for mark in self.marks:
             param = mark["ref"]() if mark["optimizer"] == number else None
             if param is not None:
-                mark.update(digest_of(value_of(param)), changed=False)
+                mark.update(seen_in(value_of(param)), changed=False)
 
     def look(self, steps=None):
         """See which of them moved, after so many steps of all optimizers; without a number the run is over, and
         what lives no longer keeps what was seen of it. After an exception what moved is left: a device may hang.
         """
         is_cut = steps is None and hasattr(sys, "last_type")
-        for mark in self.marks:
-            param = mark["ref"]()
-            value = None if param is None else value_of(param)
-            is_whole = value is not None and [int(size) for size in value.shape] == mark["shape"]
-            seen = digest_of(value)["sha256"] if is_whole and not (is_cut and mark["changed"]) else None
-            mark["last"] = seen or mark["last"]
-            mark["changed"] = mark["changed"] or (seen is not None and seen != mark["sha256"])
-            if steps is not None:
-                mark["end"] = seen
+        seen = [None if is_cut and mark["changed"] else self._see(mark) for mark in self.marks]
+        if steps is not None:
+            for mark, digest in zip(self.marks, seen):  # noqa: B905 (Python 3.10)
+                mark["end"] = digest
         self.at = self.at if steps is None else steps
+        return seen
+
+    def look_at_save(self, steps, path):
+        """See them again because the program saves; where it saves into memory, at most once a second."""
+        latest = self.looks[-1] if self.looks else {"time": 0.0}
+        if steps and (path is not None or time.time() - latest["time"] > 1.0):
+            self.remember([self._see(mark) for mark in self.marks], steps, path)
+
+    def remember(self, seen, steps, path=None):
+        """Keep what a look saw after so many steps, and what was then saved where."""
+        if any(seen):
+            digests = [digest and digest[:SHORT] for digest in seen]
+            self.looks.append({"at": steps, "time": time.time(), "path": path, "sha256": digests})
+            del self.looks[:-MAX_LOOKS]
+
+    def _see(self, mark):
+        """The digest of a parameter that lives and has its shape, else None."""
+        param = mark["ref"]()
+        value = None if param is None else value_of(param)
+        if value is None or [int(size) for size in value.shape] != mark["shape"]:
+            return None
+        seen = seen_in(value)
+        mark["last"], mark["values_last"] = seen["sha256"], seen["values"]
+        mark["changed"] = mark["changed"] or seen["sha256"] != mark["sha256"]
+        return seen["sha256"]
 
     def to_json(self):
         """The `marks` list."""
         return [{key: value for key, value in mark.items() if key != "ref"} for mark in self.marks]
+
+    def looks_json(self):
+        """The `looks` list."""
+        return list(self.looks)
 
 
 def choose(params):
@@ -124,16 +173,70 @@ def value_of(param):
     return param.value if hasattr(param, "assign") else param
 
 
-def digest_of(value):
-    """SHA-256 of its first bytes, and whether its elements are all the same, as norms and biases begin."""
+def seen_in(value):
+    """SHA-256 of its first bytes, some values, and whether its elements are all the same, as norms and biases begin."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         width = value.element_size()
         with torch.no_grad():
             flat = value.detach().reshape(-1)[: MAX_BYTES // width].cpu().contiguous()
             data = ctypes.string_at(flat.data_ptr(), flat.numel() * width)
+            values = flat[list(positions(flat.numel()))].tolist()
     else:
-        array = sys.modules["numpy"].asarray(value)
-        width = array.itemsize
-        data = array.reshape(-1)[: MAX_BYTES // width].tobytes()
-    return {"sha256": hashlib.sha256(data).hexdigest(), "uniform": data == data[:width] * (len(data) // width)}
+        flat = sys.modules["numpy"].asarray(value).reshape(-1)
+        width = flat.dtype.itemsize
+        data = flat[: MAX_BYTES // width].tobytes()
+        values = flat[list(positions(flat.size))].tolist()
+    return {
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "uniform": data == data[:width] * (len(data) // width),
+        "values": packed(values),
+    }
+
+
+def positions(size):
+    """Of the values that are kept of a parameter with so many elements; the same for every type."""
+    size = min(size, VALUES_OF)
+    return range(size) if size <= MAX_VALUES else [index * size // MAX_VALUES for index in range(MAX_VALUES)]
+
+
+def packed(values):
+    """Float32 values as base64 of their bytes, little-endian."""
+    kept = array.array("f", [min(max(float(value), -3e38), 3e38) if value == value else 0.0 for value in values])
+    if sys.byteorder == "big":
+        kept.byteswap()
+    return base64.b64encode(kept.tobytes()).decode("ascii")
+
+
+def listen_to_saves(module, looking):
+    """Call `looking(path or None)` before the functions of a module that save; False where it has none."""
+    names = SAVERS.get(module.__name__)
+    for name, place in (names or {}).items():
+        original = getattr(module, name, None)
+        if original is not None:
+            setattr(module, name, saving(original, place, looking))
+    return names is not None
+
+
+def saving(original, place, looking):
+    """A function that saves; a thread saves copies of what was earlier, so that nothing is looked at for it."""
+
+    @functools.wraps(original)
+    def save(*args, **kwargs):
+        if threading.current_thread() is threading.main_thread():
+            looking(file_of(place, args, kwargs))
+        return original(*args, **kwargs)
+
+    return save
+
+
+def file_of(place, args, kwargs):
+    """Absolute path of the file that is saved to, None where that cannot be told."""
+    try:
+        found = args[place] if place is not None and len(args) > place else None
+        found = next((kwargs[name] for name in FILE_NAMES if name in kwargs), found)
+        found = getattr(found, "name", found) if not isinstance(found, (str, os.PathLike)) else found
+        path = os.path.abspath(os.fspath(found))  # noqa: PTH100
+        return path if len(path) <= MAX_PATH and path.isprintable() else None
+    except Exception:
+        return None

@@ -206,6 +206,7 @@ class Probe:
         self.directory = directory
         self.forked = False
         self.exchanges = sibling("_real_step_exchange")
+        self.mark_room = sibling("_real_step_marks")
         self._reset(started_at)
         atexit.register(self.at_exit)
         if hasattr(os, "register_at_fork"):
@@ -226,7 +227,7 @@ class Probe:
         self.world_size = None
         self.devices = set()
         self.params = None
-        self.marks = sibling("_real_step_marks").StartMarks()
+        self.marks = self.mark_room.StartMarks()
         self.exchange = self.exchanges.renew()
         self.first_step_at = self.last_step_at = None
         self.path = None
@@ -247,10 +248,10 @@ class Probe:
     # What is listened to
 
     def install(self, module):
-        """Listen to the optimizers, the gradient scaler or the collectives that a module defines."""
+        """Listen to the optimizers, the gradient scaler, the collectives or the savers that a module defines."""
         if module.__name__ == "torch.optim.optimizer":
             self._listen_to_optimizers(module)
-        elif not self.exchange.install(module):
+        elif not (self.exchange.install(module) or self.mark_room.listen_to_saves(module, self.on_save)):
             scaler = getattr(module, "GradScaler", None)
             if scaler is not None and "step" in vars(scaler):
                 self._listen_to_scaler(scaler)
@@ -304,6 +305,14 @@ class Probe:
                 self.marks.renew(optimizer)
         except Exception as error:
             self.note("marks", error)
+
+    def on_save(self, path):
+        """The program saves something, maybe its model."""
+        try:
+            if self.calls and not is_capturing():
+                self.marks.look_at_save(self.calls, path)
+        except Exception as error:
+            self.note("save", error)
 
     def on_scaler_step(self, scaler, optimizer, calls):
         """GradScaler.step returned: it skipped unless a step was called within (torch's optimizers only)."""
@@ -390,7 +399,7 @@ class Probe:
         """The devices that are trained on, and the size of the process group, whatever the environment says."""
         try:
             if same_on_every_rank:
-                self.marks.look(self.calls)
+                self.marks.remember(self.marks.look(self.calls), self.calls)
             self.devices |= {param.device.type for group in optimizer.param_groups for param in group["params"][:1]}
             group = sys.modules.get("torch.distributed")
             if group is not None and group.is_available() and group.is_initialized():
@@ -401,7 +410,7 @@ class Probe:
 
     def _see_marks(self):
         try:
-            self.marks.look()
+            self.marks.remember(self.marks.look(), self.calls)
         except Exception as error:
             self.note("marks", error)
 
@@ -516,6 +525,7 @@ class Probe:
             "params": self.params,
             "marks": self.marks.to_json(),
             "marks_at": self.marks.at,
+            "looks": self.marks.looks_json(),
             "exchange": self.exchange.to_json(),
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,

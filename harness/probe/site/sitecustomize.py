@@ -30,6 +30,10 @@ _WATCHED = {
     "torch.nn.parallel.distributed": _RECORDER,
     "torch.distributed.fsdp.fully_sharded_data_parallel": _RECORDER,
     "deepspeed.runtime.engine": _RECORDER,
+    "torch.serialization": _RECORDER,
+    "safetensors.torch": _RECORDER,
+    "torch.distributed.checkpoint.state_dict_saver": _RECORDER,
+    "keras.src.saving.saving_lib": _KERAS_RECORDER,
     "keras.src.optimizers.base_optimizer": _KERAS_RECORDER,
 }
 _PARSERS = ("argparse", "absl.flags._flagvalues", "click.core", "fire.core", "jsonargparse._core",
