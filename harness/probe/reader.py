@@ -17,7 +17,6 @@ from typing import Any
 
 from harness.probe.fields import MAX_TEXT, Fields
 from harness.probe.marks import MAX_LOOKS, MAX_MARKS, ProbeLook, ProbeMark, read_look, read_mark, without_values
-
 from harness.probe.parsed import SUFFIX
 
 FORMAT = 1
