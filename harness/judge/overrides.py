@@ -220,8 +220,10 @@ def check_overrides(seen: Observation) -> Check:
             return unproven(name, Reason.OVERRIDE_REPLACED, f"{effect.key}={effect.asked}",
                             f"{effect.used} ({effect.source})", "it was received and replaced before it trained")
         if _is_unseen(effect) and effect.key in mine:
+            odd = [str(problem) for problem in seen.record.fact("parsed", "problems", []) or []][:3]
+            why = f"nothing that the run left tells the value of {effect.key} that it used"
             return unproven(name, Reason.OVERRIDE_UNPROVEN, f"{effect.key}={effect.asked}", "not seen",
-                            f"nothing that the run left tells the value of {effect.key} that it used")
+                            "; ".join((why, *odd)))
     seen_keys = [effect.key for effect in found if effect.holds]
     if not seen_keys:
         return not_applicable(name, _told(found))

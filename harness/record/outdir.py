@@ -44,7 +44,7 @@ def train_log(attempt: int) -> str:
     return TRAIN_LOG if attempt == 1 else f"train.{attempt}.log"
 
 
-_PROBE_NAMES = re.compile(r"\..*|.*\.json|loaded|problems\.log")
+_PROBE_NAMES = re.compile(r"\..*|.*\.json(\..*partial|\.partial)?|loaded|problems\.log")
 
 
 def prepare(out_dir: Path) -> None:

@@ -50,6 +50,20 @@ def test_archive_moves_artifacts_and_nothing_else(tmp_path: Path) -> None:
     assert outdir.archive_earlier_run(tmp_path) is None
 
 
+@pytest.mark.parametrize(("name", "moved"), [
+    ("h-1.json", True), ("h-1.parsed.json", True), ("h-1.json.7.partial", True), ("h-1.parsed.json.partial", True),
+    ("notes.txt", False),
+])
+def test_directory_of_the_probe_is_archived(name: str, moved: bool, tmp_path: Path) -> None:
+    """With what a killed trainer had half written; a directory of that name that holds other files is the user's."""
+    write_json(tmp_path / outdir.RUN_SPEC, {"run_id": "one"})
+    (tmp_path / outdir.PROBE_DIR).mkdir()
+    for file in ("loaded", name):
+        (tmp_path / outdir.PROBE_DIR / file).write_text("")
+    outdir.archive_earlier_run(tmp_path)
+    assert (tmp_path / "attempts" / "one" / outdir.PROBE_DIR / name).exists() is moved
+
+
 def test_out_dir_below_a_file_is_a_config_error(tmp_path: Path) -> None:
     """The message names the path and what to do."""
     (tmp_path / "file").write_text("")

@@ -58,13 +58,14 @@ def effect(
 
 def observation(
     key: str, asked: str, told: dict[str, Any] | None, place: str = "", rates: Rates = None, counted: Counted = (),
-    *, parsed: list[dict[str, Any]] | None = None, kind: str = "semantic",
+    *, parsed: list[dict[str, Any]] | None = None, kind: str = "semantic", problems: tuple[str, ...] = (),
 ) -> Observation:
     """What `effects` looks at."""
     facts = {
         "effective-values": {"values": {name: {"value": value, "source": "f"} for name, value in (told or {}).items()}},
         "command": {"overrides": [{"key": key, "value": asked, "place": place or f"--{key}", "kind": kind}]},
-        "parsed": {"processes": [{"pid": 1, "host": "h", "program": "train.py", "parses": parsed or []}]},
+        "parsed": {"processes": [{"pid": 1, "host": "h", "program": "train.py", "parses": parsed or []}],
+                   "problems": problems},
         "probe": {"facts": {"processes": [{"pid": 1, "host": "h", "steps": 60}]}},
     }
     tags = tuple(
@@ -267,6 +268,12 @@ def test_override_beside_what_the_program_parsed(
 def test_effect_in_a_word(told: dict[str, Any] | None, found: list[dict[str, Any]], word: str) -> None:
     """What stands beside each override in the evidence."""
     assert effects(observation("width", "8", told, parsed=found))[0].word == word
+
+
+def test_damaged_file_of_what_was_parsed_is_named() -> None:
+    """It may be why nothing tells the value."""
+    check = check_overrides(observation("width", "8", None, problems=("'h-1.parsed.json': pid is not of its kind",)))
+    assert check.why.endswith("; 'h-1.parsed.json': pid is not of its kind")
 
 
 def test_what_the_trainer_says_counts_more_than_what_was_parsed() -> None:
