@@ -24,6 +24,8 @@ LEAST_VALUES = 24
 MAX_CANDIDATES = 1000
 """Tensors of one shape; of more than this nothing is said."""
 LEAST_ALIKE = 0.5
+FAR_FROM_ALIKE = 0.25
+"""Two standard deviations of chance for 64 values: a model between the start and the end has more in every tensor."""
 ROUNDING = {"F64": 2.0**-23, "F32": 2.0**-23, "F16": 2.0**-10, "BF16": 2.0**-7}
 """Largest relative difference that a cast makes; the marks themselves are kept as float32."""
 
@@ -86,6 +88,18 @@ def is_unlike(marks: Sequence[Mapping[str, Any]], held: Mapping[Shape, Sequence[
             small.append((last, first, pieces[0]))
     told += _together(small)
     return bool(told) and sum(told) < max(1, len(told) / 4)
+
+
+def is_partly_unlike(marks: Sequence[Mapping[str, Any]], held: Mapping[Shape, Sequence[Values]]) -> bool:
+    """Whether one parameter's only tensor, by its shape, is like neither of what it was, which was no constant."""
+    for mark in marks:
+        pieces = held.get(tuple(mark["shape"]), ())
+        first, last = (tuple(mark.get(key) or ()) for key in ("values", "values_last"))
+        if len(pieces) == 1 and mark.get("alike") == 1 and len(first) == len(last) == len(pieces[0]) == MAX_VALUES and (
+                min(first) < max(first) and min(last) < max(last)) and (
+                max(correlation(one, pieces[0]) for one in (first, last)) < FAR_FROM_ALIKE):
+            return True
+    return False
 
 
 def _together(small: Sequence[tuple[Values, Values, Values]]) -> list[bool]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.checkpoints.likeness import VALUES_OF, Shape, Values, is_cast_of, is_unlike, positions
+from harness.checkpoints.likeness import VALUES_OF, Shape, Values, is_cast_of, is_partly_unlike, is_unlike, positions
 from harness.checkpoints.naming import is_named_start
 from harness.checkpoints.tensors import TensorFileError, TensorInfo, read_header, to_float
 
@@ -106,6 +106,8 @@ def told(held: Held, seen: Seen, files: Iterable[Path] = ()) -> Told:
                    and _is_one_copy(found, one, group)] if answer.word == HELD else []
         proved = any(_told(held, one, places, seen.looks, saved).word == PROVED for one in earlier)
         answers.append(Told() if proved else Told(word=DOUBT) if earlier else answer)
+    if [answer.word for answer in answers] == [MOVED] and is_partly_unlike(groups[0], _values(held)):
+        return Told(word=UNLIKE)
     if any(answer.word in (MOVED, PROVED) for answer in answers):
         # The critic's parameters may be of the same shapes, and not be saved.
         answers = [Told(word=MOVED) if answer.word == UNLIKE else answer for answer in answers]

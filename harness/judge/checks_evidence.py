@@ -109,7 +109,7 @@ def check_weights(seen: Observation) -> Check:
                         "the probe saw the model when this file was saved, and it was another")
     if weights.unrelated and not weights.learnt:
         return unproven(name, Reason.WEIGHTS_UNRELATED, expected,
-                        f"{weights.unrelated[0]} is like no trained parameter",
+                        f"{weights.unrelated[0]} holds what is like no trained parameter",
                         "by values that the probe kept of parameters before the first step and at the end")
     is_start_known = weights.compared and weights.start_kind != OWN_EARLIEST
     if weights.moved and (not is_start_known or weights.change == UNRELATED):

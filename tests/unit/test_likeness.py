@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from harness.checkpoints.likeness import (
     bound_of,
     correlation,
     is_cast_of,
+    is_partly_unlike,
     is_unlike,
     positions,
 )
@@ -51,6 +53,18 @@ def test_only_what_is_like_neither_start_nor_end_is_unlike(
 ) -> None:
     """An average, a scaled or an earlier model is alike; among too many tensors nothing is said."""
     assert is_unlike([MARK], held) is unlike
+
+
+@pytest.mark.parametrize(("held", "mark", "unlike"), [
+    ([drawn(2)], MARK, True), ([LAST], MARK, False), ([mixed(FIRST, drawn(2), 0.6)], MARK, False), ([], MARK, False),
+    ([drawn(2), drawn(3)], MARK, False), ([drawn(2)], {**MARK, "alike": 2}, False),
+    ([drawn(2)], {**MARK, "values": (0.0,) * 64}, False), ([drawn(2)[:32]], MARK, False),
+])
+def test_one_tensor_that_is_another_is_seen_by_its_shape(
+    held: list[Values], mark: dict[str, Any], unlike: bool
+) -> None:
+    """Where no other can be meant, and its start is no constant, which a few noisy steps leave in any direction."""
+    assert is_partly_unlike([{"alike": 1, **mark}], {(8, 8): held}) is unlike
 
 
 @pytest.mark.parametrize(("held", "unlike"), [

@@ -7,6 +7,7 @@ with model.safetensors, or, with `archive` in the mode's name, model_step_N.pt o
 | --- | --- | --- |
 | random, random-archive | no | once at the end, a model that was made anew |
 | random-each-time | no | the start, and then at every tenth step and at the end a model that was made anew |
+| random-part | no | once at the end, the model with a second layer that was made anew |
 | constant | no | once at the end, 0.02 everywhere |
 | earlier, earlier-archive | no | the model of the first step at the end, under the name of the last |
 | average, average-archive | yes | once at the end, an exponential average of the weights |
@@ -27,9 +28,9 @@ import torch
 from safetensors.torch import save_file
 from torch.utils.tensorboard import SummaryWriter
 
-MODES = ("random", "random-archive", "random-each-time", "constant", "earlier", "earlier-archive", "average",
-         "average-archive", "swapped-archive", "bf16", "bf16-start", "fp16-archive", "best-archive", "numbered",
-         "numbered-archive")
+MODES = ("random", "random-part", "random-archive", "random-each-time", "constant", "earlier", "earlier-archive",
+         "average", "average-archive", "swapped-archive", "bf16", "bf16-start", "fp16-archive", "best-archive",
+         "numbered", "numbered-archive")
 State = dict[str, torch.Tensor]
 
 
@@ -70,6 +71,7 @@ class Saver:
         now = self.kept[step]
         short = torch.bfloat16 if kind.startswith("bf16") else torch.float16
         return {
+            "random-part": {**now, "2.weight": state_of(build(1))["2.weight"]},
             "constant": {name: torch.full_like(value, 0.02) for name, value in now.items()},
             "earlier": self.kept[1], "average": self.average, "swapped": self.average,
             "bf16": {name: value.to(short) for name, value in now.items()},
