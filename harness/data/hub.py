@@ -28,6 +28,7 @@ class HubAsset:
     offline: bool
     """Whether it came from the cache because the hub is out of reach; `note` says why."""
     note: str = ""
+    hub: str = "modelscope"
 
 
 def fetch(

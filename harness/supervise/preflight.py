@@ -18,6 +18,8 @@ from harness.command.modules import module_file, source_roots
 from harness.command.overrides.surface import add_arguments
 from harness.command.shell_text import inner_command
 from harness.command.topology import processes_asked
+from harness.data.hub import HubAsset
+from harness.data.hub_cache import cached_model
 from harness.environment import commit_facts, num_gpus, record_environment
 from harness.errors import CommandError
 from harness.frameworks.base import FrameworkFacts
@@ -107,7 +109,12 @@ def preflight(
         return None
     say(f"Parsed command: {masked_command(spec.train_cmd, redactor)}")
     command, facts, findings = understood.command, understood.facts, (*understood.findings, *about_assets)
-    start = had.start.local_path if had.start is not None else None
+    settings = command_settings(command, spec, redactor)
+    reference = named_reference("model", settings, command.directory or spec.workdir)
+    model = had.start or had.base
+    if model is None and not understood.assets:
+        model = _cached(reference, facts, {**environ, **dict(command.env_assignments)})
+    start = model.local_path if model is not None and model is not had.base else None
     if start is not None and facts.start_weights is None and any(start.glob("*.safetensors")):
         facts = replace(facts, start_weights=str(start))
     for finding in about_assets:
@@ -126,7 +133,6 @@ def preflight(
                    changes=changes, sizes=understood.capacity)
     findings += _trains_again(spec, command)
     told(findings=findings)
-    settings = command_settings(command, spec, redactor)
     journal.write("settings", **settings)
     another_job = setting_findings(earlier, spec, facts, journal) if earlier is not None else ()
     if another_job:
@@ -151,9 +157,9 @@ def preflight(
         findings += about_data
         for line in announced(facts_of_data):
             say(line)
-    weights = model_facts(facts, redactor, had.start or had.base)
+    weights = model_facts(facts, redactor, model)
     if weights["source"] is None:
-        weights |= named_reference("model", settings, command.directory or spec.workdir) or {}
+        weights |= reference or {}
     journal.write("model", **weights)
     if earlier is not None and not another_job and (about_retry := retry_findings(earlier, spec, facts, journal)):
         findings += about_retry
@@ -241,6 +247,15 @@ def masked_command(text: str, redactor: Redactor) -> str:
         return redactor.text(text)
     masked = redactor.argv(words)
     return text if masked == words else shlex.join(masked)
+
+
+def _cached(
+    reference: Mapping[str, Any] | None, facts: FrameworkFacts, environ: Mapping[str, str]
+) -> HubAsset | None:
+    """A named model that lies in Hugging Face's cache, where the adapter found none that training starts from."""
+    if reference is None or reference["local_path"] or facts.start_weights or facts.base_weights:
+        return None
+    return cached_model(str(reference["source"]), reference["revision"], environ)
 
 
 def _trains_again(spec: RunSpec, command: TrainingCommand) -> tuple[Finding, ...]:

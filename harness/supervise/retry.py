@@ -34,7 +34,7 @@ def model_facts(facts: FrameworkFacts, redactor: Redactor, had: HubAsset | None 
     if place is None:
         return {"source": None, "local_path": None, "fingerprint": None, "adapter": adapter}
     shown = redactor.text(place)
-    hub, revision = ("modelscope", had.commit or had.revision) if had is not None else (None, None)
+    hub, revision = (had.hub, had.commit or had.revision) if had is not None else (None, None)
     return {"source": redactor.text(had.repository) if had is not None else shown, "local_path": shown,
             "hub": hub, "revision": revision, "adapter": adapter,
             "fingerprint": fingerprint(Path(place), full_bytes=MODEL_FULL_BYTES)}
