@@ -161,6 +161,7 @@ def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, mem
     limited = replace(where, time_limit_s=min(where.time_limit_s, MODEL_TIME_LIMIT_S), function=None)
     request = _request(target, limited) | {
         "starts": [], "kinds": [], "is_model": True, "model_class": target.model_class,
+        "is_same": target.program is None or target.program.is_same(),
         "program": _program(target.program) if where.function is None else None}
     found = _ask(request, target, limited, memory_bytes)
     notes = [*answer.get("notes", ()), *found.get("notes", ())]
@@ -174,7 +175,8 @@ def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, mem
 
 def _program(sources: Sources | None) -> dict[str, Any] | None:
     return None if sources is None else {
-        "files": [str(path) for path in sources.files], "options": dict(sources.options), "whole": sources.whole}
+        "files": [str(path) for path in sources.files], "options": dict(sources.options), "argv": list(sources.argv),
+        "whole": sources.whole and sources.is_same()}
 
 
 def _ask(request: Mapping[str, Any], target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:

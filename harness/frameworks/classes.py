@@ -30,8 +30,16 @@ class Sources:
     """The one that is started first."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Flags that the program defines, `_` for `-`, as the command gives them, else their defaults."""
+    argv: tuple[str, ...] = ()
+    """As the program sees it."""
     whole: bool = True
     """False where files were left out."""
+    marks: tuple[tuple[int, int], ...] = ()
+    """Time and size of each file when it was found."""
+
+    def is_same(self) -> bool:
+        """Whether no file was written since: a program is worked on while it trains."""
+        return self.marks == tuple(_mark(path) for path in self.files)
 
 
 def find_sources(settings: Settings) -> Sources | None:
@@ -41,8 +49,17 @@ def find_sources(settings: Settings) -> Sources | None:
         return None
     told = {name: settings.get(name) for name in program.flags()}
     plain = {name: one.value for name, one in told.items() if isinstance(one.value, (str, int, float, bool, list))}
-    return Sources(files=tuple(module.path for module in program.modules), options=plain,
-                   whole=not program.truncated)
+    files = tuple(module.path for module in program.modules)
+    return Sources(files=files, options=plain, whole=not program.truncated, marks=tuple(map(_mark, files)),
+                   argv=(*map(str, files[:1]), *settings.command.script_args))
+
+
+def _mark(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, -1
+    return stat.st_mtime_ns, stat.st_size
 
 
 def find_class(program: Program, base: str) -> str | None:

@@ -93,9 +93,9 @@ def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict
     target, program = target_of(find_checkpoints(folder)[-1]), sources_of(place, command)
     request = {
         "adapter": target.adapter, "path": str(target.path), "files": [str(path) for path in target.files],
-        "workdir": str(place), "allow_pickle": False,
+        "workdir": str(place), "allow_pickle": False, "is_model": True,
         "program": {"files": [str(path) for path in program.files], "whole": program.whole,
-                    "options": dict(program.options)}}
+                    "argv": list(program.argv), "options": dict(program.options)}}
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     child = context.Process(target=_answer, args=(request, theirs))
@@ -307,6 +307,12 @@ SWAP = """
     def swap(self):
         self.last = nn.Linear(self.last.in_features, 2, bias=False)
 """
+LATE = """
+class Late(Net):
+    def __init__(self, missing, more):
+        super().__init__()
+        self.last = nn.Linear(8, missing, bias=more)
+"""
 NETS = NET + "\nclass Wide(Net):\n    def __init__(self):\n        super().__init__(32)\n"
 
 
@@ -338,6 +344,8 @@ def test_difference_from_the_class_that_is_known_fails(
     (without("last.bias"), "from torch.nn.utils import prune\n    model = Net()"),
     (without("last.bias"), "model = Net(compute())"),
     (without("last.bias"), "model = Net(compute())\n    other = Net()"),
+    (without("last.bias"), "model = Net()\n    class Run:\n        def __init__(self):\n            Net(self.width)"),
+    (without("last.bias"), "KINDS = {'late': Late}\n    model = KINDS['late'](2)\n    other = Net()"),
     (without("last.bias"), "args.hidden_size = 9\n    model = Net(args.hidden_size)"),
     (without("last.bias", "norm.bias"), "model = Net()"),
     (net() | {"more": torch.ones(2)}, "model = Net()"),
@@ -346,7 +354,7 @@ def test_difference_from_the_class_that_is_known_fails(
 ])
 def test_difference_that_may_be_meant_is_a_note(state: Any, made: str, tmp_path: Path) -> None:
     """What the program chooses to save, changes afterwards, or makes in a way that is not told; other models."""
-    program(tmp_path, NET + (SWAP if "swap" in made else "") + MAIN.format(made))
+    program(tmp_path, NET + (SWAP if "swap" in made else LATE if "Late" in made else "") + MAIN.format(made))
     answer = looked_at(state, tmp_path)
     assert (answer["status"], answer["forward_ok"], answer["missing"]) == ("ok", None, []), answer
     assert "class of the program" in answer["notes"][-1] or "nearly those of Net" in answer["notes"][-1]
@@ -480,3 +488,51 @@ def test_models_side_by_side_each_have_their_class(tmp_path: Path) -> None:
     assert sum("every key" in note for note in answer["notes"]) == 3, answer
     program(tmp_path, NET.replace("self.last(torch", "self.last.none(torch") + critic.format(1))
     assert looked_at(states, tmp_path)["forward_ok"] is None
+
+
+def test_tied_tensor_that_is_saved_once_is_not_missed(tmp_path: Path) -> None:
+    """As safetensors' save_model saves it; without the other one of the two it fails."""
+    text = NET.replace("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden, 2, bias=False)").replace(
+        "self.norm = nn.LayerNorm(hidden)", "self.norm = nn.LayerNorm(hidden); self.twin = nn.Linear(4, hidden)")
+    text = text.replace("    def forward", "        self.twin.weight = self.first.weight\n    def forward")
+    program(tmp_path, text + "\nmodel = Net()\n")
+    state = without("last.bias") | {"twin.bias": torch.ones(8)}
+    answer = looked_at(state, tmp_path)
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer
+    del state["first.weight"]
+    assert looked_at(state, tmp_path)["status"] == "failed"
+
+
+def test_average_of_models_is_passed_forward(tmp_path: Path) -> None:
+    """It counts how many it has averaged."""
+    program(tmp_path, NET + "\nmodel = Net()\n")
+    state = {f"module.{name}": item for name, item in net().items()} | {"n_averaged": torch.tensor(3)}
+    answer = looked_at(state, tmp_path)
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer
+
+
+def test_program_that_was_written_since_the_start_is_no_witness(tmp_path: Path) -> None:
+    """It may have another class by then; as long as it is the same, the missing key fails."""
+    program(tmp_path, NET + "\nmodel = Net()\n")
+    (tmp_path / "saved").mkdir()
+    torch.save(without("last.bias"), tmp_path / "saved" / "model.pt")
+    sources = sources_of(tmp_path, "python train.py")
+    target = replace(target_of(find_checkpoints(tmp_path / "saved")[-1]), program=sources)
+    where = Surroundings(interpreter=Path(sys.executable), workdir=tmp_path, environ=os.environ)
+    assert sources.is_same() and reload_checkpoint(target, where)["status"] == "failed"
+    program(tmp_path, NET + "\nmodel = Net()  # the next idea\n")
+    answer = reload_checkpoint(target, where)
+    assert (answer["status"], answer["missing"]) == ("ok", []) and "as they were" in answer["notes"][-1], answer
+
+
+def test_files_that_read_the_command_line_see_the_programs(tmp_path: Path) -> None:
+    """A module of options that parses as it is imported."""
+    options = """
+    import argparse
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--wide", type=int, required=True)
+    args = parser.parse_args()
+    """
+    program(tmp_path, NET + "\nfrom options import args\nmodel = Net(args.wide)\n", options=options)
+    answer = looked_at(net(5), tmp_path, "python train.py --wide 5")
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer

@@ -36,7 +36,7 @@ class Construction:
     make: object
     sure: bool = False
     is_root: bool = False
-    """Whether it is made outside of every class."""
+    """Whether it is made outside of every class of modules."""
     where: str = ""
     call: object = None
     """The call in the program's source."""
@@ -65,13 +65,13 @@ def constructions_of(sources, tables, options):
 
 
 def calls_of(sources, tables, options):
-    """(what reads its arguments, call, whether it stands outside of every class) of each call of the program."""
+    """(what reads its arguments, call, whether it stands outside of every class of modules) of the program's calls."""
     by_name = {}
     for kind in classes_of(sources):
         by_name.setdefault(kind.__name__, kind)
     stored = stored_attributes(sources)
     for source in sources:
-        for call, scopes, is_root in _calls(source.tree):
+        for call, scopes, is_root in _calls(source.tree, by_name):
             yield _Reader(source, scopes, tables, options, by_name, stored), call, is_root
 
 
@@ -125,15 +125,15 @@ def _maker(reader, call):
     return lambda: reader.value(call)
 
 
-def _calls(tree):
-    """(call, the functions around it, whether it stands outside of classes)."""
+def _calls(tree, names):
+    """(call, the functions around it, whether it stands outside of classes of these names)."""
     pending = [(tree, (), True)]
     while pending:
         node, scopes, is_root = pending.pop()
         if isinstance(node, ast.Call):
             yield node, scopes, is_root
         inner = (*scopes, node) if isinstance(node, FUNCTIONS) else scopes
-        outside = is_root and not isinstance(node, ast.ClassDef)
+        outside = is_root and not (isinstance(node, ast.ClassDef) and node.name in names)
         pending += [(child, inner, outside) for child in ast.iter_child_nodes(node)]
 
 

@@ -12,6 +12,7 @@ import re
 import time
 
 from _constructions import Construction, Unknown, calls_of, classes_of
+from _keys import keys_in
 
 MAX_HOLES = 2
 MAX_NUMBERS = 24
@@ -101,7 +102,7 @@ def _tried(kind, make, left, numbers, until):
 
     try:
         with torch.device("meta"):
-            state = make().state_dict()
+            keys = keys_in(make())
     except NameError as error:
         name, names = getattr(error, "name", None), _names_at(error)
         if not left or not name or name in names:
@@ -115,7 +116,6 @@ def _tried(kind, make, left, numbers, until):
         return
     except BaseException:
         return
-    keys = {name: (tuple(item.shape), item.dtype) for name, item in state.items() if isinstance(item, torch.Tensor)}
     yield Construction(kind=kind, make=make, where="with sizes of its own tensors"), keys
 
 

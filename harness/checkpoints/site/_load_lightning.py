@@ -37,7 +37,7 @@ def made(request, answer):
         mismatched = re.findall(r"size mismatch for ([^:\s]+)", str(error))
         if not mismatched:
             raise _Unusable(f"{type(error).__name__}: {error}") from error
-        _demand_arguments(kind, saved)
+        _demand_arguments(kind, saved, request)
         answer.names("mismatched", mismatched)
         answer.fail(f"another shape than its class has: {mismatched[0]}")
         return None
@@ -46,7 +46,7 @@ def made(request, answer):
     expected = model.state_dict()
     missing = sorted(expected.keys() - state.keys()) if getattr(model, "strict_loading", True) else []
     if missing:
-        _demand_arguments(kind, saved)
+        _demand_arguments(kind, saved, request)
     answer.names("unexpected", state.keys() - expected.keys())
     answer.names("dtype_changes", [f"{name}: {state[name].dtype} -> {expected[name].dtype}"
                                    for name in state.keys() & expected.keys()
@@ -59,8 +59,10 @@ def made(request, answer):
     return model
 
 
-def _demand_arguments(kind, saved):
+def _demand_arguments(kind, saved, request):
     """What a class was made with has to be in the checkpoint, or another one of that class is no fault of it."""
+    if not request["is_same"]:
+        raise _Unusable("its keys or shapes are others, and the program's files were written since the start")
     told = saved.get("hyper_parameters") or {}
     lacking = [name for name, item in list(inspect.signature(kind.__init__).parameters.items())[1:]
                if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD) and name not in told]

@@ -15,16 +15,13 @@ from _choices import sign_of_another, sign_of_choice
 from _constructions import classes_of, constructions_of, from_mappings
 from _forward import forward
 from _holes import filled
+from _keys import differences, is_near, keys_of, made_by, parts_of, plain_states
 from _program import load_sources
 from _values import is_weight
 
 CONFIGS = ("config", "hparams", "hyper_parameters", "args", "model_args", "model_config", "kwargs", "cfg", "params")
 """What a checkpoint calls the arguments of its model."""
 CONFIG_FILES = ("config.json", "model_config.json", "hparams.json", "args.json", "params.json")
-ANYWHERE = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-"""Parts of names that compilation and sharding put anywhere."""
-LEADING = ("module.", "model.", "net.", "network.", "state_dict.", "app.", "_forward_module.")
-"""Parts that wrappers put before all names."""
 MAX_STATES = 4
 MAX_DEPTH = 3
 MAX_CONFIG_BYTES = 1 << 20
@@ -41,7 +38,7 @@ def load_into_class(request, answer):
 
 
 def load_model(request, answer):
-    """`request["program"]`: files (the start first), options of the command line, whole."""
+    """`request["program"]`: files (the start first), argv, options of the command line, whole."""
     import torch
 
     program = request["program"]
@@ -55,7 +52,7 @@ def load_model(request, answer):
         forward(module, None, answer)
         return
     torch.manual_seed(0)
-    sources = load_sources(program["files"], request["workdir"])
+    sources = load_sources(program["files"], request["workdir"], program["argv"])
     options = {name: _parsed(value) for name, value in program["options"].items()}
     with torch.device("meta"):
         calls, resolved = constructions_of(sources, mappings, options)
@@ -149,57 +146,6 @@ def _parsed(value):
         return value
 
 
-def keys_of(one):
-    """{name: (shape, type)} of a construction; shape None where only a first pass makes it. {} where it fails."""
-    import torch
-    from torch.nn.parameter import is_lazy
-
-    for device in ("meta", "cpu"):
-        try:
-            with torch.device(device):
-                state = made_by(one).state_dict()
-            return {name: (None if is_lazy(item) else tuple(item.shape), item.dtype)
-                    for name, item in state.items() if isinstance(item, torch.Tensor)}
-        except BaseException:
-            continue
-    return {}
-
-
-def made_by(one):
-    """A new model; one of Lightning may make its layers only when it is asked to."""
-    model = one.make()
-    configure = getattr(model, "configure_model", None)
-    if callable(configure) and hasattr(model, "training_step"):
-        configure()
-    return model
-
-
-def plain_states(state):
-    """The state as it is, and without the parts that wrappers put into its names."""
-    yield state
-    bare = {_without(name): item for name, item in state.items()}
-    yield bare
-    while True:
-        head = next((part for part in LEADING if all(name.startswith(part) for name in bare)), None)
-        if head is None:
-            return
-        bare = {name[len(head):]: item for name, item in bare.items()}
-        yield bare
-
-
-def _without(name):
-    for part in ANYWHERE:
-        name = name.replace(part, "")
-    return name
-
-
-def differences(state, keys):
-    """(missing, unexpected, of another shape); what a class can do without is not missed."""
-    missing = {name for name in keys.keys() - state.keys() if not name.endswith("num_batches_tracked")}
-    shapes = {name for name in keys.keys() & state.keys() if keys[name][0] not in (None, tuple(state[name].shape))}
-    return missing, state.keys() - keys.keys(), shapes
-
-
 def look(label, state, expected, answer):
     """A forward pass of each class that a state fits; None where none does, else whether all were finite."""
     fits = {}
@@ -217,8 +163,8 @@ def look(label, state, expected, answer):
 
 def load_and_pass(one, keys, state, label, answer):
     """Load a state into a new model of its class and pass it forward; whether that was finite."""
-    names = [f"{name}: {item.dtype} -> {keys[name][1]}" for name, item in sorted(state.items())
-             if name in keys and item.dtype != keys[name][1]]
+    names = [f"{name}: {item.dtype} -> {keys[name].dtype}" for name, item in sorted(state.items())
+             if name in keys and item.dtype != keys[name].dtype]
     answer.names("dtype_changes", names)
     try:
         model = made_by(one)
@@ -248,21 +194,17 @@ def judge_difference(state, expected, sources, resolved, answer):
         answer.note("no class of the program fits its keys")
         return
     _, one, (missing, unexpected, shapes) = min(near, key=lambda item: item[0])
+    made = {kind for other, _ in expected for kind in (other.kind, *parts_of(other))}
+    unknown = [kind.__name__ for kind in classes_of(sources) if kind not in made]
     said = "; ".join(f"{kind} {', '.join(sorted(names)[:3])}" for kind, names in (
         ("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)) if names)
     told = f"its keys are nearly those of {one.kind.__name__}: {said}"
     sign = sign_of_choice(sources, missing | unexpected | shapes) or sign_of_another(sources, one.call)
+    sign = sign or (f"it may be a {unknown[0]}, which could not be made" if unknown else "")
     if not (missing or shapes) or not (one.sure and one.is_root and resolved) or sign:
-        answer.note(f"{told}; {sign or 'how the program makes it was not told for sure'}")
+        answer.note(f"{told}; {sign or 'how the program makes it, or its files as they were, is not told for sure'}")
         return
     for field, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", shapes)):
         answer.names(field, names)
     answer.fail(f"{sorted(missing)[0]} is not in the checkpoint: it would be newly initialised" if missing
                 else f"another shape than its class has: {sorted(shapes)[0]}")
-
-
-def is_near(found, state, keys):
-    """Whether at most one key in ten differs, or one of few, and two or more agree."""
-    differing = len(found[0] | found[1] | found[2])
-    agreeing = len(keys.keys() & state.keys()) - len(found[2])
-    return agreeing >= 2 and differing <= max(1, len(keys) // 10)

@@ -35,11 +35,13 @@ class Source:
     names: dict = field(default_factory=dict)
 
 
-def load_sources(files, workdir):
+def load_sources(files, workdir, argv=()):
     """A Source for each file that can be read and has to do with torch or Lightning; the first is the program's start.
 
     The start is loaded first, so that its imports load the others as they did when it trained.
     """
+    # Some of its files read the command line as they are imported.
+    sys.argv[:] = argv or sys.argv
     sys.path[:0] = list(dict.fromkeys([*(_root_of(file)[1] for file in files[:1]), workdir,
                                        os.path.join(workdir, "src")]))  # noqa: PTH118
     found = []
