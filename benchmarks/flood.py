@@ -1,6 +1,6 @@
 """A job that prints as fast as it can: under the harness against a plain reader of its pipe, in one run.
 
-    python benchmarks/flood.py [--megabytes 300] [--kinds bars rows prose errors] [--pairs 2]
+    python benchmarks/flood.py [--megabytes 300] [--kinds bars rows info prose errors] [--pairs 2]
 
 The job writes blocks of prepared text to its standard output and notes how long that took. The peer reads the pipe by
 1 MB and writes each piece to a file. Checked is that train.log holds every byte. Printed are the job's MB/s under both,
@@ -42,6 +42,9 @@ def line(kind: str, number: int, rng: random.Random) -> str:
         return f"\r{number // 100:3d}%|{'#' * 8}{' ' * 20}| {number}/10000 [00:01<27:46:40, 9.10it/s]"
     if kind == "rows":
         return f"{{'loss': {rng.random() + 1:.4f}, 'grad_norm': {rng.random()}, 'epoch': {number / 97}}}\n"
+    if kind == "info":
+        return (f"[INFO|data.py:{number % 900}] 2026-01-07 10:21:{number % 60:02d},118 >> worker {number % 8} handed "
+                f"over a batch of 8 samples in {number * 7 % 90} ms, hit rate {rng.random():.2f}\n")
     if kind == "prose":
         return " ".join(rng.choice(WORDS) for _ in range(14)) + f" {rng.random()}\n"
     return (f"Traceback (most recent call last):\n  File \"/opt/train.py\", line {number % 300}, in step\n"
@@ -93,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--pairs", type=int, default=2)
-    parser.add_argument("--kinds", nargs="+", default=["bars", "rows", "prose", "errors"])
+    parser.add_argument("--kinds", nargs="+", default=["bars", "rows", "info", "prose", "errors"])
     arguments = parser.parse_args()
     for kind in arguments.kinds:
         slower, costs, speeds, memory = [], [], [], 0.0

@@ -92,7 +92,8 @@ class MetricCollector:
         )
         self._tracked: dict[str, Tracked] = {}
         self._closed: list[Tracked] = []
-        self._output = Output()
+        self.output = Output()
+        """What is read of the run's own logs."""
         self._ignored: set[tuple[str, int]] = set()
         self._seen_roots: set[Path] = set()
         self._next_walk = 0.0
@@ -116,27 +117,27 @@ class MetricCollector:
         """{(run, tag): last value read}, for progress: of the run's own files once there is one, else of those
         whose owner is unknown."""
         if self._latest is None:
-            self._latest = self._output.add_values(last_values(self._every()))
+            self._latest = self.output.add_values(last_values(self._every()))
         return self._latest
 
     def set_cadence(self, logging_steps: int | None) -> None:
         """How many steps lie between two rows of the output, before it is added."""
-        self._output.logging_steps = logging_steps
+        self.output.logging_steps = logging_steps
 
     @property
     def restarts(self) -> list[Restart]:
         """Where training began again within one output."""
-        return self._output.restarts
+        return self.output.restarts
 
     @property
     def announced_total(self) -> int | None:
         """Steps of the whole run as the output says, None where it does not."""
-        return self._output.announced_total
+        return self.output.announced_total
 
     @property
     def printed(self) -> PrintedProgress:
         """Where the run is by the bars and rows that it printed last."""
-        return self._output.progress
+        return self.output.progress
 
     def _forget_latest(self) -> None:
         self._latest = None
@@ -191,7 +192,7 @@ class MetricCollector:
         """A log that the run's output goes into, read from now on as the last resort; its metrics belong to `attempt`.
 
         It is the run's own, and begins with it."""
-        self._output.add(path, attempt=self.attempt, run=run)
+        self.output.add(path, attempt=self.attempt, run=run)
 
     # -- while the run goes on
 
@@ -225,7 +226,7 @@ class MetricCollector:
                 count += self._read(tracked, now, launched_at, final=final)
                 if tracked.reader.ended in ("truncated", "replaced") and self._may_restart(path):
                     count += self._read(self._restart(path), now, launched_at, final=final)
-            for tracked in self._output.files:
+            for tracked in self.output.files:
                 count += self._read(tracked, now, launched_at, final=final)
             for written in self._belonging.look(self._tracked, launched_at, final=final):
                 self._follow(written)
@@ -384,7 +385,7 @@ class MetricCollector:
         """Every file of which something was read or is wrong, in the order of paths."""
         facts = [
             tracked.fact(self._launched_at, is_closed=tracked in self._closed, final=final)
-            for tracked in [*self._every(), *self._output.files]
+            for tracked in [*self._every(), *self.output.files]
         ]
         return sorted(facts, key=lambda fact: (fact.path, fact.first_offset))
 

@@ -17,6 +17,11 @@ from harness.record.meaning import meaning
 
 BYTES_PER_POLL = 32 << 20
 """So much of a log is read at most before the other sources have their turn again."""
+FLOODED_BYTES_PER_POLL = 8 << 20
+"""And so much while the job prints more than that between two polls: it waits for whoever takes its output, who is
+busy reading here. What is left lies in the log, and is read when the job prints less, at the latest when it ends."""
+MAX_LAG_BYTES = 256 << 20
+"""From here on it is read as fast as ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,14 @@ class Output:
         place = Place(shared=False, certain=True, group=path.parent, area=path.parent, is_new=True)
         reader = StdoutReader(path, bytes_per_poll=BYTES_PER_POLL, logging_steps=self.logging_steps)
         self.files.append(Tracked(reader=reader, run=run, place=place, attempt=attempt))
+
+    def set_flooded(self, taken_bytes: int) -> None:
+        """What the job printed since the last poll."""
+        reader = self.files[-1].reader if self.files else None
+        if not isinstance(reader, StdoutReader):
+            return
+        is_flooded = taken_bytes > FLOODED_BYTES_PER_POLL and reader.lag_bytes < MAX_LAG_BYTES
+        reader.bytes_per_poll = FLOODED_BYTES_PER_POLL if is_flooded else BYTES_PER_POLL
 
     @property
     def progress(self) -> PrintedProgress:

@@ -54,9 +54,14 @@ class StdoutReader(TailedFile):
         self.tags: list[str] = []
         self._index: dict[str, int] = {}
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self._bytes_per_poll = bytes_per_poll
+        self.bytes_per_poll = bytes_per_poll
         self._discarding = False
         self._scan = LineScan()
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes that stood in the file at the last poll and are not read so far."""
+        return max(0, self._size - self.offset)
 
     @property
     def announced_total(self) -> int | None:
@@ -86,7 +91,7 @@ class StdoutReader(TailedFile):
     def _read(self, file: FileIO, *, final: bool) -> Iterator[EventColumns | RestartMarker]:
         if self.first_offset and self.offset == self.first_offset:
             self._discarding = self._begins_within_a_line(file)
-        rest, block, left = b"", b"", self._bytes_per_poll
+        rest, block, left = b"", b"", self.bytes_per_poll
         while (final or len(block) in (0, CHUNK_BYTES)) and (block := file.read(CHUNK_BYTES)):
             if left is not None and not final and (left := left - len(block)) < 0:
                 self._tried = -1

@@ -96,6 +96,8 @@ class Collection:
         self.usage = UsageMeter(launcher.family, plan.environment)
         self.peaks = Peaks(launcher.family, plan.environment)
         self._launched_at = 0.0
+        self._taken_bytes = 0
+        """Output since the last poll."""
         self._losses: set[str] = set()
         self.outputs: dict[Path, float] = {}
         """Logs in the out-dir that are read where no metric file gives a point, and when each was last written."""
@@ -159,6 +161,7 @@ class Collection:
             self.log.feed(data)
             self.anomalies.output(data)
             taken += len(data)
+            self._taken_bytes += len(data)
             wait_s, asked_at = 0.0, time.time()
             if taken >= OUTPUT_BURST_BYTES:
                 return taken
@@ -169,6 +172,8 @@ class Collection:
     def poll(self) -> int:
         """Read new metric events; how many. What the disk does not take is reported once, and read again later."""
         self.peaks.look()
+        self.metrics.output.set_flooded(self._taken_bytes)
+        self._taken_bytes = 0
         try:
             return self.metrics.poll(now=time.time(), launched_at=self._launched_at)
         except RecordError as error:

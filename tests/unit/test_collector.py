@@ -16,7 +16,7 @@ import pytest
 
 from harness.frameworks.base import EVAL_TAG_PATTERNS
 from harness.metrics import collector as collector_module
-from harness.metrics import discovery
+from harness.metrics import discovery, output, stdout
 from harness.metrics.collector import MetricCollector, SourceFact
 from harness.metrics.discovery import kind_of
 from harness.metrics.ownership import writer_in_name
@@ -643,3 +643,27 @@ def test_process_that_a_file_names_may_be_the_run_without_being_seen_in_it(
             process.kill()
             process.communicate()
     assert facts[f"logs/{name}"][0] == ("foreign" if how == "nothing" else "own")
+
+
+def test_flooded_output_is_read_little_by_little(
+    tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the job prints more than can be read, little is read between looks at its pipe; all of it in the end."""
+    piece = 64 << 10
+    monkeypatch.setattr(stdout, "CHUNK_BYTES", piece)
+    monkeypatch.setattr(output, "FLOODED_BYTES_PER_POLL", 2 * piece)
+    monkeypatch.setattr(output, "BYTES_PER_POLL", 4 * piece)
+    monkeypatch.setattr(output, "MAX_LAG_BYTES", 6 * piece)
+    log = tmp_path / "train.log"
+    log.write_bytes(b"".join(b"step=%04d loss=0.5 %s\n" % (step, b"." * 80) for step in range(7500)))
+    collector = MetricCollector(store, [])
+    collector.add_output(log)
+    read = []
+    for taken in (9 * piece, 9 * piece, 9 * piece, piece, 9 * piece):
+        collector.output.set_flooded(taken)
+        before = collector.output.files[0].reader.bytes_read
+        collector.poll(now=time.time(), launched_at=LAUNCH)
+        read.append(round((collector.output.files[0].reader.bytes_read - before) / piece))
+    assert read == [2, 4, 2, 3, 0]
+    finish(collector)
+    assert [point.step for point in store.series("loss")] == list(range(7500))
