@@ -19,184 +19,34 @@ leaves a hook.
 
 import atexit
 import functools
-import math
 import os
 import sys
 import threading
 import time
-import weakref
 
 FORMAT = 1
 WRITE_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 10.0
 GRAD_INTERVAL_S = 30.0
-PEEK_INTERVAL_S = 0.1
-EXIT_LOOK_S = 2.0
 MAX_LISTED = 16
 MAX_NOTES = 5
 MAX_PENDING = 256
-MAX_LOOKED_AT = 512
 MAX_FRAMES = 500
 FOLD_AT = 256
 
 
-class Record:
-    """Counts of one optimizer, which is held weakly."""
+def sibling(name):
+    """A module beside this one, which is on no path."""
+    import importlib.util
 
-    __slots__ = (
-        "calls",
-        "first_call",
-        "last_call",
-        "last_check",
-        "lr_max",
-        "lr_min",
-        "lr_positive_steps",
-        "lr_unknown_steps",
-        "name",
-        "num_params",
-        "odd_lr_positive",
-        "pending",
-        "ref",
-        "steps",
-    )
-
-    def __init__(self, optimizer):
-        kind = type(optimizer)
-        self.ref = weakref.ref(optimizer)
-        self.name = f"{kind.__module__}.{kind.__qualname__}"[:200]
-        self.calls = self.steps = self.lr_positive_steps = self.lr_unknown_steps = 0
-        self.first_call = self.last_call = 0
-        self.num_params = count_params(optimizer)
-        self.odd_lr_positive = self.lr_min = self.lr_max = None
-        self.pending = []
-        self.last_check = 0.0
-
-    def add(self, lr_positive):
-        """Count an applied step."""
-        self.steps += 1
-        if lr_positive:
-            self.lr_positive_steps += 1
-        elif lr_positive is None:
-            self.lr_unknown_steps += 1
-
-    def settle(self):
-        """Count the steps whose `found_inf` was left on the device; the number of them that were skipped."""
-        pending, self.pending = self.pending, []
-        if not pending:
-            return 0
-        torch = sys.modules["torch"]
-        with torch.no_grad():
-            flags = torch.stack([found_inf.detach().reshape(()) for found_inf, _ in pending]).tolist()
-        for flag, (_, lr_positive) in zip(flags, pending):  # noqa: B905 (Python 3.10)
-            if not flag:
-                self.add(lr_positive)
-        return sum(1 for flag in flags if flag)
-
-    def read_lr(self, optimizer, may_read):
-        """Whether a group's learning rate is above 0; None when none says. Tensors are read if allowed."""
-        known = False
-        for group in optimizer.param_groups:
-            lr = group.get("lr")
-            if lr is None:
-                continue
-            if not isinstance(lr, (int, float)):
-                if may_read:
-                    self.odd_lr_positive = bool(lr > 0)
-                if self.odd_lr_positive is None:
-                    continue
-                lr = 1 if self.odd_lr_positive else 0
-            elif self.lr_max is None or not self.lr_min <= lr <= self.lr_max:
-                self.note_rate(lr)
-            if lr > 0:
-                return True
-            known = True
-        return False if known else None
-
-    def note_rates(self, optimizer):
-        """Widen the range of learning rates by those of all groups, tensors among them."""
-        for group in optimizer.param_groups:
-            lr = group.get("lr")
-            if lr is not None:
-                self.note_rate(float(lr))
-
-    def note_rate(self, lr):
-        """Widen the range; what is not finite has no place in it."""
-        if float("-inf") < lr < float("inf"):
-            self.lr_min = lr if self.lr_min is None else min(self.lr_min, lr)
-            self.lr_max = lr if self.lr_max is None else max(self.lr_max, lr)
-
-    def to_json(self):
-        """Entry in `optimizers`."""
-        optimizer = self.ref()
-        if optimizer is not None:
-            self.num_params = count_params(optimizer)
-        return {
-            "class": self.name,
-            "steps": self.steps,
-            "lr_positive_steps": self.lr_positive_steps,
-            "lr_unknown_steps": self.lr_unknown_steps,
-            "lr_min": self.lr_min,
-            "lr_max": self.lr_max,
-            "params": self.num_params,
-            "first_call": self.first_call,
-            "last_call": self.last_call,
-        }
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-class GradLook:
-    """What looking at gradients has shown, over all optimizers."""
-
-    def __init__(self):
-        self.checked = self.nonzero = self.nonfinite = self.gave_up = 0
-        self.last_nonzero = None
-        self.peeks = []
-        self.last_peek = 0.0
-
-    def peek(self, optimizer, found_inf, now):
-        """Whether the last gradient is finite, left on its device until `settle`: NaN in a loss reaches every one."""
-        if now - self.last_peek < PEEK_INTERVAL_S or is_capturing():
-            return
-        self.last_peek = now
-        torch = sys.modules["torch"]
-        with torch.no_grad():
-            params = reversed(optimizer.param_groups[-1]["params"])
-            grad = next((grad for grad in map(local_grad, params) if grad is not None), None)
-            if grad is not None:
-                bad = torch.isfinite(grad.detach()).all().logical_not()
-                self.peeks.append(bad if found_inf is None else bad & (found_inf.detach().reshape(()) == 0))
-
-    def settle(self):
-        """Count what the peeks saw."""
-        peeks, self.peeks = self.peeks, []
-        self.nonfinite += sum(1 for bad in peeks if bad)
-
-    def look(self, optimizer):
-        """Look for a nonzero and for a non-finite element, the smallest gradients first."""
-        torch = sys.modules["torch"]
-        with torch.no_grad():
-            grads = [local_grad(param) for group in optimizer.param_groups for param in group["params"]]
-            grads = sorted((grad for grad in grads if grad is not None), key=lambda grad: grad.numel())
-            limit = min(len(grads), MAX_LOOKED_AT)
-            nonzero, finite, seen, size = False, True, 0, 1
-            while seen < limit and not nonzero:
-                part = grads[seen : min(seen + size, limit)]
-                seen, size = seen + len(part), size * 2
-                for norm in max_norms(torch, part):
-                    nonzero = nonzero or norm != 0
-                    finite = finite and math.isfinite(norm)
-        self.nonfinite += not finite
-        if not nonzero and seen < len(grads):
-            self.gave_up += 1
-            self.last_nonzero = None
-            return
-        self.checked += 1
-        self.nonzero += nonzero
-        self.last_nonzero = nonzero
-
-    def to_json(self):
-        """The `grad` object."""
-        names = ("checked", "nonzero", "nonfinite", "gave_up", "last_nonzero")
-        return {name: getattr(self, name) for name in names}
+RECORDS, GRADIENTS = sibling("_real_step_records"), sibling("_real_step_gradients")
+is_capturing = GRADIENTS.is_capturing
 
 
 class Probe:
@@ -223,7 +73,7 @@ class Probe:
         self.folded = {"steps": 0, "steps_total": 0, "lr_positive_steps": 0, "lr_unknown_steps": 0}
         self.fold_at = FOLD_AT
         self.calls = self.created = self.scaler_skips = 0
-        self.grad = GradLook()
+        self.grad = GRADIENTS.GradLook()
         self.world_size = None
         self.devices = set()
         self.params = None
@@ -423,7 +273,7 @@ class Probe:
             self.retired.append(self.records.pop(id(optimizer)))
         if len(self.records) + len(self.retired) >= self.fold_at:
             self._fold()
-        record = self.records[id(optimizer)] = Record(optimizer)
+        record = self.records[id(optimizer)] = RECORDS.Record(optimizer)
         return record
 
     def _fold(self):
@@ -446,7 +296,7 @@ class Probe:
                 if self.calls:
                     self._see_marks()
                 if self.calls and not hasattr(sys, "last_type"):
-                    self.params = look_at_params([record.ref() for record in self.records.values()])
+                    self.params = GRADIENTS.look_at_params([record.ref() for record in self.records.values()])
                 self.write(time.monotonic(), clean_exit=True)
         except Exception as error:
             self.note("exit", error)
@@ -559,72 +409,6 @@ def is_inner_step(optimizer, frame):
 def is_power_of_two(number):
     """Whether a whole number of at least 1 is one."""
     return number & (number - 1) == 0
-
-
-def is_capturing():
-    """Whether a CUDA graph is being captured: a read from the device would break it."""
-    cuda = sys.modules["torch"].cuda
-    return cuda.is_initialized() and cuda.is_current_stream_capturing()
-
-
-def count_params(optimizer):
-    """Number of parameter tensors."""
-    return sum(len(group["params"]) for group in getattr(optimizer, "param_groups", ()))
-
-
-def local_grad(param):
-    """Gradient values on this rank: a DTensor's shard, a sparse tensor's values; None for no elements."""
-    grad = param.grad
-    if grad is None:
-        return None
-    grad = getattr(grad, "_local_tensor", grad)
-    layout = str(grad.layout)
-    if layout == "torch.sparse_coo":
-        grad = grad._values()
-    elif layout.startswith("torch.sparse"):
-        grad = grad.values()
-    return grad if grad.numel() and grad.device.type != "meta" else None
-
-
-def max_norms(torch, grads):
-    """Largest absolute element of each gradient, NaN where there is one; one read per device."""
-    by_device = {}
-    for grad in grads:
-        norm = torch.linalg.vector_norm(grad.detach(), float("inf")).to(torch.float32)
-        by_device.setdefault(norm.device, []).append(norm)
-    return [norm for norms in by_device.values() for norm in torch.stack(norms).tolist()]
-
-
-def look_at_params(optimizers):
-    """The `params` object: parameters that are looked at once training is over, those of them that are not finite.
-
-    Nothing is read from a GPU that is still at work, since that could be a wait for another rank.
-    """
-    torch = sys.modules["torch"]
-    if torch.cuda.is_initialized() and not torch.cuda.current_stream().query():
-        return None
-    checked = nonfinite = 0
-    deadline = time.monotonic() + EXIT_LOOK_S
-    groups = [group for optimizer in optimizers if optimizer is not None for group in optimizer.param_groups]
-    with torch.no_grad():
-        for param in (param for group in groups for param in group["params"]):
-            if time.monotonic() > deadline:
-                break
-            value = getattr(param, "_local_tensor", param).detach()
-            if value.numel() and value.device.type != "meta" and value.is_floating_point():
-                checked += 1
-                nonfinite += not all(map(math.isfinite, max_norms(torch, [value])))
-    return {"checked": checked, "nonfinite": nonfinite}
-
-
-def sibling(name):
-    """A module beside this one, which is on no path."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def env_int(name):
