@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.record.reasons import REASONS, Reason
+from harness.record.reason_texts import REASONS
+from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus, Confidence, Decision, GateStatus, Outcome, ReasonKind, TerminalState
 
 

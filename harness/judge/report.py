@@ -41,7 +41,8 @@ from harness.judge.topology import topology
 from harness.judge.verdict import judge, witnesses
 from harness.record import outdir
 from harness.record.files import strict, write_json
-from harness.record.reasons import REASONS, Reason
+from harness.record.reason_texts import REASONS
+from harness.record.reasons import Reason
 from harness.record.run_record import RunRecord, open_record
 from harness.record.schemas import validate_artifact
 from harness.record.vocabulary import CheckStatus, TerminalState

@@ -13,7 +13,8 @@ from harness.judge.own_stop import trainer_stop
 from harness.judge.reach import check_target_step, is_target_met
 from harness.judge.restarts import was_restarted
 from harness.record.merge import PRINTED
-from harness.record.reasons import REASONS, Reason
+from harness.record.reason_texts import REASONS
+from harness.record.reasons import Reason
 from harness.record.run_record import RunRecord
 from harness.record.vocabulary import (
     CheckStatus,

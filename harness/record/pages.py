@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.record.files import write_text
-from harness.record.reasons import REASONS
+from harness.record.reason_texts import REASONS
 from harness.record.schemas import SCHEMAS, load_schema
 from harness.record.vocabulary import documented_enums
 

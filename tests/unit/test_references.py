@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.frameworks import areno_algorithms
 from harness.record.pages import render_schemas, render_vocabulary
-from harness.record.reasons import REASONS, Reason
+from harness.record.reason_texts import REASONS
+from harness.record.reasons import Reason
 from harness.record.vocabulary import AnomalyType
 from harness.watch.anomalies import page
 
