@@ -242,7 +242,7 @@ def test_inputs_are_guessed_from_the_first_layer(name: str, tmp_path: Path, monk
     model = made_of(tmp_path, layers, output, *("xy" if name in ("two", "example", "time") else "x"))
     if name == "lazy":
         model.load_state_dict({"a.weight": torch.ones(2, 3), "a.bias": torch.ones(2)})
-    answer = importlib.import_module("_reload").Answer("torch")
+    answer = importlib.import_module("_answer").Answer("torch")
     importlib.import_module("_forward").forward(model, lambda: model, answer)
     assert answer.fields["forward_ok"] is True, answer.fields
 
@@ -404,7 +404,7 @@ def test_values_that_are_not_finite_are_held_against_weights_alone(
     torch.manual_seed(0)
     model = made_of(tmp_path, layers, output, "x")
     model.load_state_dict({name: item * scale for name, item in model.state_dict().items()})
-    answer = importlib.import_module("_reload").Answer("torch")
+    answer = importlib.import_module("_answer").Answer("torch")
     importlib.import_module("_forward").forward(model, lambda: made_of(tmp_path, layers, output, "x"), answer)
     assert answer.fields["forward_ok"] is told, answer.fields
     assert (answer.fields["status"] == "failed") == (told is False) and (told is False or answer.fields["notes"])

@@ -91,7 +91,7 @@ def variants_of(inputs):
 def values_at(model, inputs):
     """Every floating tensor of the output."""
     import torch
-    from _load_torch import tensors_of
+    from _torch_files import tensors_of
 
     with torch.inference_mode():
         output = model(**inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], dict) else model(*inputs)

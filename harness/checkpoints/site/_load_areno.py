@@ -4,8 +4,8 @@
 
 import os
 
+from _answer import Broken
 from _load_transformers import NEW_TOKENS, load_transformers, prompts_of
-from _reload import Broken
 
 
 def load_areno(request, answer):

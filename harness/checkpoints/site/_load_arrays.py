@@ -2,7 +2,7 @@
 
 # mypy: ignore-errors
 
-from _reload import Broken, Refused
+from _answer import Broken, Refused
 
 
 def load_keras(request, answer):
@@ -64,7 +64,7 @@ def _look_at_all(request, answer):
 def look_at(name, array, answer):
     """Count an array and say where it is not finite; an optimizer's state counts and is not judged."""
     import numpy as np
-    from _values import is_weight
+    from _names import is_weight
 
     answer.fields["tensors"] += 1
     answer.fields["values_read"] = True

@@ -11,8 +11,9 @@ import math
 import os
 import re
 
-from _load_torch import look_at, refusal, restricted_load, tensors_of
-from _reload import Broken, NotAttempted, Refused
+from _answer import Broken, NotAttempted, Refused
+from _load_torch import look_at
+from _torch_files import refusal, restricted_load, tensors_of
 
 _PART = re.compile(r"^(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_(model|optim)_states\.pt$")
 ELSEWHERE = "the zero_to_fp32.py beside the checkpoint puts its weights together"

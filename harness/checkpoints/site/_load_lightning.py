@@ -101,7 +101,7 @@ def forward(model, answer):
     except BaseException as error:
         answer.note(f"no forward pass was made: {type(error).__name__}: {error}")
         return
-    from _load_torch import tensors_of
+    from _torch_files import tensors_of
 
     values = [value for _, value in tensors_of({"output": output}) if value.is_floating_point()]
     answer.fields["forward_ok"] = all(bool(torch.isfinite(value).all()) for value in values) if values else None

@@ -7,7 +7,7 @@ import json
 import math
 import os
 
-from _reload import Broken
+from _answer import Broken
 
 PROMPTS = ("1+2=", "3+5=", "9+8=")
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 
-from _reload import Broken, NotAttempted, Refused
+from _answer import Broken, NotAttempted, Refused
 
 NEW_TOKENS = 24
 PROMPT = "Hello"
@@ -117,7 +117,7 @@ def from_directory(path, answer, request, use_config_class=None):
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         if "weights_only" in text or "Unsupported global" in text or "UnpicklingError" in text:
-            from _load_torch import refusal
+            from _torch_files import refusal
 
             raise Refused(refusal(path, text)) from error
         if raw.get("quantization_config"):

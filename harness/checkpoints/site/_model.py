@@ -16,8 +16,8 @@ from _constructions import classes_of, constructions_of, from_mappings
 from _forward import forward
 from _holes import filled
 from _keys import differences, is_near, keys_of, made_by, parts_of, plain_states
+from _names import is_weight
 from _program import load_sources
-from _values import is_weight
 
 CONFIGS = ("config", "hparams", "hyper_parameters", "args", "model_args", "model_config", "kwargs", "cfg", "params")
 """What a checkpoint calls the arguments of its model."""
@@ -93,7 +93,7 @@ def contents(request, answer):
 
 def trees_of(request, answer):
     """What the files hold, as nested containers of tensors."""
-    from _load_torch import restricted_load
+    from _torch_files import restricted_load
     from _values import arrays_of
 
     if request["adapter"] in ("torch", "lightning"):

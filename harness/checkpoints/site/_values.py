@@ -6,17 +6,9 @@ Read without the model's code, as arrays or torch tensors; nothing is unpickled 
 # mypy: ignore-errors
 
 import os
-import re
 
-from _reload import Answer, NotAttempted
-
-_STATE = re.compile(r"^(opt$|opt[_.]|opts$|.*(optim|sched|callback|scaler|loop|rng|random|best|metric|sampler))", re.I)
-_MOMENTS = re.compile(r"(^|[./])(exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer|square_avg|opt_state)([./]|$)")
-
-
-def is_weight(name):
-    """Whether a name is of the model and not of an optimizer or a callback, whose best value may be infinite."""
-    return not _STATE.match(re.split(r"[./]", name)[0]) and not _MOMENTS.search(name)
+from _answer import Answer, NotAttempted
+from _names import is_floating, is_weight
 
 
 def values_of(request):
@@ -37,11 +29,6 @@ def arrays_of(request):
     if reader is None:
         raise NotAttempted(f"no reader of values for {request['adapter'] or 'this format'}")
     return reader(request)
-
-
-def is_floating(value):
-    """Whether a tensor or array has floating elements, and any."""
-    return "float" in str(value.dtype) and 0 not in tuple(value.shape) and not getattr(value, "is_meta", False)
 
 
 def of_model_files(request):
@@ -68,7 +55,7 @@ def of_safetensors(request):
 
 def of_torch(request):
     """Files of torch.save by the restricted loader."""
-    from _load_torch import restricted_load, tensors_of
+    from _torch_files import restricted_load, tensors_of
 
     for file in request["files"]:
         yield from tensors_of(restricted_load(file, request, Answer("")))
@@ -83,7 +70,7 @@ def of_deepspeed(request):
 
 def of_distributed(request):
     """A checkpoint of torch.distributed."""
-    from _load_torch import distributed_tensors
+    from _torch_files import distributed_tensors
 
     yield from distributed_tensors(request)
 
