@@ -11,13 +11,17 @@ from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation
 from harness.judge.received import received
 from harness.judge.values import number_of, plain, same, same_value
+from harness.record.attempts import attempts
 from harness.record.reasons import Reason
 from harness.record.token_formats import MASK
 
 LR_KEYS = frozenset({"lr", "learning_rate", "optimizer_lr"})
 OPTIMIZERS = "largest rate inside the optimizer"
+BEGUN = "rate that the optimizer began with"
 STILL_STEPS = 3
-"""Applied steps from which on a rate that never changed is called constant."""
+"""Applied steps from which on a rate that never changed is called constant, and one that never rose no warm-up."""
+DECAYED = 0.9
+"""Share of a rate from which on one that then falls may be it after the first step of its schedule."""
 RESOLVED_WORDS = frozenset({"auto", "all", "default"})
 """What a trainer replaces by a value of its own."""
 SCALED = ("look where the program sets the rate of its optimizer; where it scales the rate by batch or world size on "
@@ -42,7 +46,9 @@ class Effect:
     holds: bool | None
     """None where nothing tells."""
     counted: float | None = None
-    """The rate at every step of the run's optimizers, where it is one other than the one asked for."""
+    """The largest rate of the run's optimizers from their first step on, where it is one other than that asked for."""
+    is_told: bool = False
+    """The trainer's own record tells the value."""
     is_received: bool = False
     """Only the program's own parser tells: `holds` is whether it returned what was asked for."""
 
@@ -72,7 +78,7 @@ def _effect(seen: Observation, item: dict[str, Any], told: dict[str, dict[str, A
     if found is None:
         return _by_parser(seen, item, rate)
     effect = Effect(key=key, asked=asked, used=found.get("value"), source=str(found.get("source")),
-                    holds=_holds(setting or key, asked, found.get("value")))
+                    holds=_holds(setting or key, asked, found.get("value")), is_told=True)
     return replace(effect, counted=rate.counted) if rate.holds in (None, effect.holds) else rate
 
 
@@ -89,7 +95,7 @@ def _by_parser(seen: Observation, item: dict[str, Any], effect: Effect) -> Effec
 def _by_optimizers(seen: Observation, effect: Effect, name: str) -> Effect:
     """The effect beside the rates that the probe saw inside the run's optimizers, which no log can misstate.
 
-    A rate that stands still at another value is no proof of a fault: a program may scale it by its batch.
+    A rate that is another one from the first step on is no proof of a fault: a program may scale it by its batch.
     """
     group = name.rpartition(".")[0].rpartition(".")[2].lower()
     if not name or not seen.probe.rates or (group and group not in WHOLE_GROUPS):
@@ -99,11 +105,24 @@ def _by_optimizers(seen: Observation, effect: Effect, name: str) -> Effect:
     except ValueError:
         return effect
     highest = [high for _, high in seen.probe.rates]
-    near = next((high for high in highest if math.isclose(high, wanted, rel_tol=1e-4)), None)
-    if near is not None:
-        return replace(effect, used=near, source=OPTIMIZERS, holds=True) if effect.holds is None else effect
-    moved = any(low != high for low, high in seen.probe.rates)
-    return effect if moved or seen.probe.steps < STILL_STEPS else replace(effect, counted=max(highest))
+    still = all(low == high for low, high in seen.probe.rates)
+    for rates, source in ((highest, OPTIMIZERS), (() if still else seen.probe.rates_begun, BEGUN)):
+        near = next((rate for rate in rates if math.isclose(rate, wanted, rel_tol=1e-4)), None)
+        if near is not None:
+            return replace(effect, used=near, source=source, holds=True) if effect.holds is None else effect
+    if seen.probe.steps < STILL_STEPS:
+        return effect
+    return replace(effect, counted=max(highest)) if still or _began_elsewhere(seen, wanted) else effect
+
+
+def _began_elsewhere(seen: Observation, wanted: float) -> bool:
+    """Whether the rates of all optimizers only fell, from others than the one asked for; a run that goes on from a
+    checkpoint is in the midst of its schedule."""
+    begun = seen.probe.rates_never_above
+    first = next((attempt.first_step for attempt in attempts(seen.record)), None)
+    if not begun or (seen.facts and seen.facts.resume_from) or (first or 0) > seen.probe.steps:
+        return False
+    return not any(wanted * DECAYED <= rate <= wanted for rate in begun)
 
 
 def _setting(place: str) -> str:
@@ -211,7 +230,7 @@ def check_overrides(seen: Observation) -> Check:
     for effect in found:
         if effect.counted is not None:
             check = unproven(name, Reason.OVERRIDE_WITHOUT_EFFECT, f"{effect.key}={effect.asked}",
-                             f"{effect.counted:g} at every applied step",
+                             f"{effect.counted:g} {_since(seen)}",
                              "the rate inside the optimizer is another one, whatever the log says")
             return replace(check, exact_remedy=SCALED)
     mine = _asked_by_user(seen)
@@ -222,12 +241,18 @@ def check_overrides(seen: Observation) -> Check:
         if _is_unseen(effect) and effect.key in mine:
             odd = [str(problem) for problem in seen.record.fact("parsed", "problems", []) or []][:3]
             why = f"nothing that the run left tells the value of {effect.key} that it used"
-            return unproven(name, Reason.OVERRIDE_UNPROVEN, f"{effect.key}={effect.asked}", "not seen",
+            observed = "not seen" if effect.used is None else f"{effect.used} ({effect.source})"
+            return unproven(name, Reason.OVERRIDE_UNPROVEN, f"{effect.key}={effect.asked}", observed,
                             "; ".join((why, *odd)))
     seen_keys = [effect.key for effect in found if effect.holds]
     if not seen_keys:
         return not_applicable(name, _told(found))
     return passed(name, expected, f"seen: {', '.join(seen_keys)}", _told(found))
+
+
+def _since(seen: Observation) -> str:
+    still = all(low == high for low, high in seen.probe.rates)
+    return "at every applied step" if still else "at the first applied step, and never above it"
 
 
 def _told(found: list[Effect]) -> str:
@@ -247,8 +272,8 @@ def _asked_by_user(seen: Observation) -> set[str]:
 
 
 def _is_unseen(effect: Effect) -> bool:
-    """Whether nothing tells the value at all; a secret's is never told, and one that a trainer resolves is."""
-    return effect.holds is None and effect.counted is None and effect.used is None and not _is_masked(effect.asked)
+    """Whether nothing tells that it is in effect; a secret's is never told, and one that a trainer resolves is."""
+    return effect.holds is None and effect.counted is None and not effect.is_told and not _is_masked(effect.asked)
 
 
 def unseen_overrides(seen: Observation) -> list[dict[str, Any]]:

@@ -35,6 +35,11 @@ class ProbeSeen:
     """Applied steps of every optimizer that stepped, over all processes, rising; a loss scaler's skips added."""
     rates: tuple[tuple[float, float], ...] = ()
     """(lowest, highest) learning rate of every optimizer that stepped, over all processes."""
+    rates_begun: tuple[float, ...] = ()
+    """Rates that parameter groups had at their optimizer's first step, or that their schedulers started from."""
+    rates_never_above: tuple[float, ...] = ()
+    """The largest rate at the first step of every optimizer that stepped; empty where one rose above its own later, as
+    in a warm-up, or tells none."""
     clean: bool = False
     """Whether the process that stepped most ended through its exit handlers; else the counts may lag by a second."""
     is_whole: bool = False
@@ -72,7 +77,7 @@ def see_probe(record: RunRecord) -> ProbeSeen:
         grads_nonfinite=most("grad", "nonfinite"), params_checked=most("params", "checked"),
         params_nonfinite=most("params", "nonfinite"),
         scaler_skips=most("scaler_skips"), counts=_counts(processes),
-        rates=_rates(processes),
+        rates=_rates(processes), rates_begun=_rates_begun(processes), rates_never_above=_rates_never_above(processes),
         clean=bool(first.get("clean_exit")), updated_at=float(first.get("updated_at") or 0.0),
         is_whole=bool(processes) and all(item.get("clean_exit") for item in processes if _applied(item)),
         in_turn=tuple(sorted({count for count in map(_in_turn, processes) if count})), total=_total(processes),
@@ -113,6 +118,22 @@ def _counts(processes: list[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def _rates(processes: list[dict[str, Any]]) -> tuple[tuple[float, float], ...]:
-    rows = [row for item in processes for row in item.get("optimizers") or [] if isinstance(row, dict)]
-    found = {(row.get("lr_min"), row.get("lr_max")) for row in rows if row.get("steps")}
+    found = {(row.get("lr_min"), row.get("lr_max")) for row in _stepped(processes)}
     return tuple(sorted((float(low), float(high)) for low, high in found if low is not None and high is not None))
+
+
+def _rates_begun(processes: list[dict[str, Any]]) -> tuple[float, ...]:
+    found = {float(rate) for row in _stepped(processes) for key in ("lr_first", "lr_initial")
+             for rate in row.get(key) or []}
+    return tuple(sorted(found))
+
+
+def _rates_never_above(processes: list[dict[str, Any]]) -> tuple[float, ...]:
+    rows = [(max(row.get("lr_first") or [], default=None), row.get("lr_max")) for row in _stepped(processes)]
+    found = {float(first) for first, highest in rows if first is not None and highest == first}
+    return tuple(sorted(found)) if all(first is not None and first == highest for first, highest in rows) else ()
+
+
+def _stepped(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = [row for item in processes for row in item.get("optimizers") or [] if isinstance(row, dict)]
+    return [row for row in rows if row.get("steps")]

@@ -65,6 +65,13 @@ class Fields:
             raise ValueError(f"{self._where}{name} holds what is no count")
         return tuple(values)
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A short list of finite numbers."""
+        values = self._get(name, "a short list", lambda v: type(v) is list and len(v) <= MAX_LISTED)
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+            raise ValueError(f"{self._where}{name} holds what is no number")
+        return tuple(map(float, values))
+
     def object(self, name: str) -> Fields:
         """A nested object."""
         return Fields(self._values.get(name), f"{name}.")

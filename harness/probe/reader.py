@@ -47,6 +47,10 @@ class ProbeOptimizer:
     """Number of its first step among the steps of all optimizers of the process, from 1; 0 for none, or not told."""
     last_call: int = 0
     """Likewise of its last step: where no two ranges overlap, the optimizers followed each other."""
+    lr_first: tuple[float, ...] = ()
+    """Different rates of its parameter groups at its first step, falling; empty where none says."""
+    lr_initial: tuple[float, ...] = ()
+    """Likewise what schedulers noted by then as the rates that they started from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,4 +367,6 @@ def _optimizer(fields: Fields) -> ProbeOptimizer:
         num_params=fields.count("params"),
         first_call=fields.optional("first_call", fields.count) or 0,
         last_call=fields.optional("last_call", fields.count) or 0,
+        lr_first=fields.optional("lr_first", fields.numbers) or (),
+        lr_initial=fields.optional("lr_initial", fields.numbers) or (),
     )

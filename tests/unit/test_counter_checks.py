@@ -235,3 +235,24 @@ def test_optimizers_are_added_only_where_they_followed_one_another(
     process = {"steps": max(row["steps"] for row in rows), "steps_total": total, "optimizers": rows}
     entry = {"event": "probe", "facts": {"loaded": True, "processes": [process]}}
     assert see_probe(replace(RECORD, entries=(entry,))).in_turn == counted
+
+
+@pytest.mark.parametrize(
+    ("rows", "begun", "never_above"),
+    [
+        ([([0.2, 0.1], [], 0.2)], (0.1, 0.2), (0.2,)),
+        ([([0.0], [0.1], 0.1)], (0.0, 0.1), ()),
+        ([([0.2], [], 0.2), ([0.0], [], 0.1)], (0.0, 0.2), ()),
+        ([([0.2], [], 0.2), ([], [], None)], (0.2,), ()),
+        ([([0.2], [], 0.2), ([0.1], [0.3], 0.1)], (0.1, 0.2, 0.3), (0.1, 0.2)),
+    ],
+)
+def test_rates_that_optimizers_began_with(
+    rows: list[tuple[list[float], list[float], float | None]], begun: tuple[float, ...], never_above: tuple[float, ...]
+) -> None:
+    """The largest of each tells the base rate only where none of them warmed up."""
+    optimizers = [{"steps": 9, "lr_first": first, "lr_initial": initial, "lr_min": 0.0, "lr_max": highest}
+                  for first, initial, highest in rows]
+    facts = {"loaded": True, "processes": [{"steps": 9, "optimizers": optimizers}], "problems": []}
+    seen = see_probe(replace(RECORD, entries=({"event": "probe", "facts": facts},)))
+    assert (seen.rates_begun, seen.rates_never_above) == (begun, never_above)

@@ -59,6 +59,7 @@ def effect(
 def observation(
     key: str, asked: str, told: dict[str, Any] | None, place: str = "", rates: Rates = None, counted: Counted = (),
     *, parsed: list[dict[str, Any]] | None = None, kind: str = "semantic", problems: tuple[str, ...] = (),
+    begun: tuple[float, ...] = (), never_above: tuple[float, ...] = (), resume_from: str | None = None,
 ) -> Observation:
     """What `effects` looks at."""
     facts = {
@@ -74,9 +75,12 @@ def observation(
     )
     record = SimpleNamespace(
         fact=lambda event, name, default=None: facts[event].get(name, default), last=lambda event: {},
+        every=lambda event: [], store=None,
         spec=SimpleNamespace(hp=(f"{key}={asked}",)))
-    probe = SimpleNamespace(rates=counted, steps=60 if counted else 0)
-    return cast(Observation, SimpleNamespace(record=record, lr=tags, probe=probe))
+    probe = SimpleNamespace(rates=counted, rates_begun=begun, rates_never_above=never_above,
+                            steps=60 if counted else 0)
+    return cast(Observation, SimpleNamespace(
+        record=record, lr=tags, probe=probe, facts=SimpleNamespace(resume_from=resume_from)))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +226,38 @@ def test_rate_that_stood_still_elsewhere_is_unproven(rates: Rates) -> None:
     check = check_overrides(seen)
     assert (check.status.value, check.observed) == ("unproven", "0.01 at every applied step")
     assert "--accept-conditional" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("begun", "never_above", "resume_from", "status"),
+    [
+        ((0.01,), (0.01,), None, "unproven"),
+        ((0.2, 0.3), (0.3,), None, "unproven"),
+        ((0.1, 0.01), (0.1,), None, "passed"),
+        ((0.095,), (0.095,), None, "passed"),
+        ((0.01,), (), None, "passed"),
+        ((0.01,), (0.01,), "ck/step_100", "passed"),
+    ],
+)
+def test_rate_that_a_schedule_only_lowered_is_the_one_that_was_used(
+    begun: tuple[float, ...], never_above: tuple[float, ...], resume_from: str | None, status: str
+) -> None:
+    """Other than that of a warm-up in progress, of a schedule that a run goes on with, and of the first step of one;
+    what the parser received does not count then. One group with the rate asked for is enough."""
+    check = check_overrides(observation(
+        "lr", "0.1", None, parsed=parsed(0.1, name="--lr"), counted=((0.001, max(begun)),), begun=begun,
+        never_above=never_above, resume_from=resume_from))
+    assert check.status.value == status
+    if status == "unproven":
+        assert check.observed == f"{max(begun)} at the first applied step, and never above it"
+        assert check.reason and check.reason.value == "override-without-effect"
+
+
+def test_logged_rate_below_the_one_asked_for_shows_nothing() -> None:
+    """It may be another one's schedule: never passed by it alone."""
+    check = check_overrides(observation("lr", "0.1", None, "", {"lr": [0.01, 0.001]}))
+    assert (check.status.value, check.observed) == ("unproven", "0.01 (largest lr)")
+    assert check.reason and check.reason.value == "override-unproven"
 
 
 def test_logged_contradiction_stays_one_beside_the_optimizer() -> None:

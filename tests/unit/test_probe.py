@@ -133,6 +133,8 @@ def test_warm_up_from_zero_loses_one_positive_step(launcher: Launcher) -> None:
     """
     process = launcher.program(code).process
     assert (process.steps, process.lr_positive_steps) == (6, 5)
+    (optimizer,) = process.optimizers
+    assert (optimizer.lr_first, optimizer.lr_initial, optimizer.lr_max) == ((0.0,), (0.1,), 0.1)
 
 
 def test_tensor_learning_rate_is_read(launcher: Launcher) -> None:
@@ -140,6 +142,21 @@ def test_tensor_learning_rate_is_read(launcher: Launcher) -> None:
     code = "train(torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1), foreach=False), 5)"
     process = launcher.program(code).process
     assert (process.steps, process.lr_positive_steps) == (5, 5)
+
+
+def test_rates_of_the_first_step_are_kept(launcher: Launcher) -> None:
+    """Of every parameter group, however they fall later."""
+    code = """
+    groups = [{"params": [one], "lr": rate} for one, rate in zip(model.parameters(), (0.1, 0.2))]
+    optimizer = torch.optim.SGD(groups, lr=1.0)
+    train(optimizer, 3)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
+    train(optimizer, 3)
+    """
+    (optimizer,) = launcher.program(code).process.optimizers
+    assert (optimizer.lr_first, optimizer.lr_initial) == ((0.2, 0.1), ())
+    assert (optimizer.lr_min, optimizer.lr_max) == (0.01, 0.2)
 
 
 def test_missing_learning_rate_is_unknown(launcher: Launcher) -> None:

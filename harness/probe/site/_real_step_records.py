@@ -8,6 +8,8 @@ Standard library only, Python 3.8 and later.
 import sys
 import weakref
 
+MAX_GROUPS = 16
+
 
 class Record:
     """Counts of one optimizer, which is held weakly."""
@@ -17,6 +19,8 @@ class Record:
         "first_call",
         "last_call",
         "last_check",
+        "lr_first",
+        "lr_initial",
         "lr_max",
         "lr_min",
         "lr_positive_steps",
@@ -37,6 +41,7 @@ class Record:
         self.first_call = self.last_call = 0
         self.num_params = count_params(optimizer)
         self.odd_lr_positive = self.lr_min = self.lr_max = None
+        self.lr_first = self.lr_initial = None
         self.pending = []
         self.last_check = 0.0
 
@@ -87,6 +92,9 @@ class Record:
             lr = group.get("lr")
             if lr is not None:
                 self.note_rate(float(lr))
+        if self.lr_first is None:
+            self.lr_first = rates_of(optimizer, "lr")
+            self.lr_initial = rates_of(optimizer, "initial_lr")
 
     def note_rate(self, lr):
         """Widen the range; what is not finite has no place in it."""
@@ -106,10 +114,18 @@ class Record:
             "lr_unknown_steps": self.lr_unknown_steps,
             "lr_min": self.lr_min,
             "lr_max": self.lr_max,
+            "lr_first": self.lr_first,
+            "lr_initial": self.lr_initial,
             "params": self.num_params,
             "first_call": self.first_call,
             "last_call": self.last_call,
         }
+
+
+def rates_of(optimizer, key):
+    """The largest of the different finite rates that parameter groups hold under this key, falling."""
+    rates = {float(group[key]) for group in optimizer.param_groups if group.get(key) is not None}
+    return sorted((rate for rate in rates if float("-inf") < rate < float("inf")), reverse=True)[:MAX_GROUPS]
 
 
 def count_params(optimizer):
