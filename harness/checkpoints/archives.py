@@ -23,6 +23,7 @@ _STORAGES = {
     "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1, "BoolStorage": 1,
 }
 """Bytes of an element of a storage."""
+_WHOLE_NUMBERS = frozenset({"LongStorage", "IntStorage", "ShortStorage", "CharStorage", "ByteStorage", "BoolStorage"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,10 @@ class ArchiveFacts:
     step: int | None = None
     epoch: int | None = None
     is_lightning: bool = False
+    is_script: bool = False
+    """Whether it is a TorchScript archive: a program with its weights."""
+    may_hold_weights: bool = True
+    """False where it holds no storage of floating values."""
 
 
 def scan_archive(path: Path) -> ArchiveFacts:
@@ -138,6 +143,7 @@ def _of_zip(name: str, archive: zipfile.ZipFile, size: int) -> ArchiveFacts:
     listing.read(_content(archive, item))
     problems += [f"{name}: {problem}" for problem in listing.problems]
     root = pickles[0].removesuffix("data.pkl")
+    stored = any(member.startswith(f"{root}data/") for member in members)
     for key, width, count in listing.storages:
         member = members.get(f"{root}data/{key}")
         if member is None:
@@ -147,7 +153,9 @@ def _of_zip(name: str, archive: zipfile.ZipFile, size: int) -> ArchiveFacts:
     return ArchiveFacts(
         problems=tuple(problems[:20]), storages=len(listing.storages), globals=tuple(sorted(listing.globals)),
         step=listing.numbers.get("global_step", listing.numbers.get("step")), epoch=listing.numbers.get("epoch"),
-        is_lightning="pytorch-lightning_version" in listing.keys)
+        is_lightning="pytorch-lightning_version" in listing.keys,
+        is_script=f"{root}constants.pkl" in members or any(member.startswith(f"{root}code/") for member in members),
+        may_hold_weights=stored and not (listing.kinds and listing.kinds <= _WHOLE_NUMBERS))
 
 
 class _Listing:
@@ -158,6 +166,7 @@ class _Listing:
         self.storages: list[tuple[str, int, int]] = []
         self.numbers: dict[str, int] = {}
         self.keys: set[str] = set()
+        self.kinds: set[str] = set()
         self.problems: list[str] = []
 
     def read(self, data: bytes) -> None:
@@ -167,6 +176,7 @@ class _Listing:
         try:
             for count, (code, argument, _) in enumerate(pickletools.genops(io.BytesIO(data))):
                 if count > MAX_OPCODES:
+                    self.kinds.add("")
                     return
                 self._take(code.name, argument, recent, memo)
                 del recent[:-8]
@@ -199,5 +209,7 @@ class _Listing:
     def _storage(self, recent: list[Any]) -> None:
         """('storage', torch.XStorage, key, device, elements)."""
         if len(recent) >= 5 and recent[-5] == "storage" and isinstance(recent[-1], int):
-            width = _STORAGES.get(str(recent[-4]).rpartition(".")[2], 0)
+            kind = str(recent[-4]).rpartition(".")[2]
+            width = _STORAGES.get(kind, 0)
+            self.kinds.add(kind)
             self.storages.append((str(recent[-3]), width, recent[-1]))

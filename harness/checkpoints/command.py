@@ -44,6 +44,7 @@ class Asked:
 def checkpoints_report(asked: Asked) -> dict[str, Any]:
     """{ok, checkpoints: [{path, step, metrics, complete, problems, ...}], latest, best, reload}, the earliest first.
 
+    `aside` lists files beside a checkpoint that are no model: vocabularies, predictions, exports.
     `complete` is null where only a loader could tell. Without `verify` only headers and structure are read. `ok` is
     true where there is a whole latest one and, with `reload`, the best one loads and is another than `base`, and, with
     `function`, what that returns is finite and agrees with the metrics that are known of it, in `reload.agreement`.
@@ -65,6 +66,7 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
         "ok": latest is not None and not newest_broken and (
             not asked.reload or (reload is not None and _is_proven(reload, asked))),
         "checkpoints": [row for _, row in rows] + unfinished,
+        "aside": [str(path) for path in inventory.aside],
         "latest": str(latest[0].path) if latest else None,
         "best": str(best[0].path) if best else None,
         "reload": reload,

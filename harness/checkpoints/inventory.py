@@ -19,6 +19,7 @@ from harness.checkpoints.naming import (
     RECORDS,
     STATE_FILE,
     STEP_DIRECTORY,
+    TORCH_SUFFIXES,
     TRAILING_NUMBER,
     ZERO_3,
     epoch_of,
@@ -30,10 +31,12 @@ from harness.checkpoints.naming import (
     is_unfinished_save,
     is_weight_file,
     metrics_of,
+    stem_of,
     step_of,
     version_of,
 )
 from harness.checkpoints.records import StateRecord, read_record
+from harness.checkpoints.side_files import MAX_OPENED, MODEL, apart, kind_of
 from harness.checkpoints.tensors import numbers_inside
 
 MAX_ENTRIES = 200_000
@@ -160,6 +163,8 @@ class Inventory:
     """The earliest first."""
     unfinished: tuple[Path, ...]
     """Files and directories whose name says that their save did not end."""
+    aside: tuple[Path, ...] = ()
+    """Files beside a checkpoint that are no model of their own: vocabularies, predictions, exports."""
 
 
 def take_inventory(roots: Iterable[Path]) -> Inventory:
@@ -174,8 +179,21 @@ def take_inventory(roots: Iterable[Path]) -> Inventory:
             if one.weights or one.opaque or (one.records and one.step is not None) or (
                     path == root and (one.state or root.is_file())):
                 found.setdefault(path, one)
-    checkpoints = sorted(found.values(), key=lambda one: (one.order, one.is_resumable, str(one.path)))
-    return Inventory(checkpoints=tuple(checkpoints), unfinished=tuple(dict.fromkeys(walk.unfinished)))
+    models, aside = _models(found.values())
+    checkpoints = sorted(models, key=lambda one: (one.order, one.is_resumable, str(one.path)))
+    return Inventory(checkpoints=tuple(checkpoints), unfinished=tuple(dict.fromkeys(walk.unfinished)),
+                     aside=tuple(sorted(one.path for one in aside)))
+
+
+def _models(found: Iterable[Checkpoint]) -> tuple[list[Checkpoint], list[Checkpoint]]:
+    """Without the single files that are no model where a model is there, and those."""
+    every = list(found)
+    filled = [one for one in every if one.weights or one.opaque]
+    if len(filled) < 2:
+        return every, []
+    _, others = apart(filled, lambda one: kind_of(one.path) if one.path in one.marks else MODEL)
+    paths = {one.path for one in others}
+    return [one for one in every if one.path not in paths], others
 
 
 class _Walk:
@@ -256,7 +274,7 @@ def _checkpoint_of(path: Path, root: Path) -> Path:
     if path.name in MARKERS:
         holder = path.parent
         return holder.parent if (holder.parent / MARKERS[0]).exists() and holder != root else holder
-    stem = _stem(path)
+    stem = stem_of(path.name)
     is_numbered = step_of(stem) is not None or EPOCH.search(stem) or TRAILING_NUMBER.search(stem)
     return (
         path
@@ -281,23 +299,17 @@ def _split(groups: Mapping[Path, Mapping[Path, FileMark]]) -> dict[Path, Mapping
     return split
 
 
-def _stem(path: Path) -> str:
-    """A file's name without its endings: model_3.weights.h5 is model_3."""
-    return path.stem.removesuffix(".weights")
-
-
-_ALONE = (".ckpt", ".keras", ".pt", ".pth", ".h5")
+_ALONE = (".ckpt", ".keras", ".pt", ".pth", ".pth.tar", ".pt.tar", ".h5")
 """Endings of files that are a whole checkpoint each, as far as no safetensors model lies beside them."""
 
 
 def _is_model(name: str) -> bool:
-    suffixes = (INSPECTED_SUFFIX, ".ckpt", ".keras", ".pt", ".pth", ".h5")
-    return name.endswith(suffixes) and not STATE_FILE.search(name)
+    return name.endswith((INSPECTED_SUFFIX, *_ALONE)) and not STATE_FILE.search(name)
 
 
 def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
     is_directory = path.is_dir()
-    name = path.name if is_directory else _stem(path)
+    name = path.name if is_directory else stem_of(path.name)
     record = read_record(path) if is_directory else StateRecord()
     named = None if is_directory and is_derived(name) else step_of(name)
     if named is None and is_directory and is_numbered_place(name, path.parent.name):
@@ -306,7 +318,8 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
     trailing = TRAILING_NUMBER.search(name) if not is_directory else None
     step = record.step if record.step is not None and named is not None else named
     metrics = metrics_of(name)
-    if step is None and epoch is None and not trailing and path.suffix in (".ckpt", ".pt", ".pth") and not is_directory:
+    if step is None and epoch is None and not trailing and not is_directory and (
+            path.name.endswith(TORCH_SUFFIXES)):
         from harness.checkpoints.archives import scan_archive
 
         inside = scan_archive(path)
@@ -316,6 +329,9 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
     number = int(trailing.group(1)) if trailing else version_of(name) or -1
     state = {file for file in marks if STATE_FILE.search(file.name) and file.name not in RECORDS}
     tensors = sorted(file for file in marks if file.name.endswith(INSPECTED_SUFFIX))
+    opaque = sorted(f for f in marks.keys() - state if is_opaque(f.name) or f.name in MARKERS)
+    if len(opaque) > 1:
+        opaque, _ = apart(opaque, lambda file: kind_of(file, len(opaque) <= MAX_OPENED))
     return Checkpoint(
         path=path,
         step=step,
@@ -323,7 +339,7 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
         order=(-1 if step is None else step, -1 if epoch is None else epoch, number),
         weights=tuple(file for file in tensors if file not in state),
         state=tuple(sorted(state)),
-        opaque=tuple(sorted(f for f in marks.keys() - state if is_opaque(f.name) or f.name in MARKERS)),
+        opaque=tuple(opaque),
         indexes=tuple(sorted(file for file in marks if file.name.endswith(INDEX_SUFFIX))),
         marks={file: mark for file, mark in marks.items() if file.name not in RECORDS} or marks,
         record=record,

@@ -9,9 +9,12 @@ from typing import TypeVar
 INSPECTED_SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
 OPAQUE_SUFFIXES = (
-    ".pt", ".pth", ".ckpt", ".keras", ".h5", ".msgpack", "model.bin", "states.bin", "args.bin", ".distcp",
+    ".pt", ".pth", ".pth.tar", ".pt.tar", ".ckpt", ".keras", ".h5", ".msgpack", "model.bin", "states.bin", "args.bin",
+    ".distcp",
 )
 """Weights of other formats; reading most of them means unpickling, which only a child does."""
+TORCH_SUFFIXES = (".pt", ".pth", ".pth.tar", ".pt.tar", ".bin", ".ckpt")
+"""Files of torch.save; .pth.tar is how PyTorch's ImageNet example calls them."""
 _OPAQUE_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.bin$")
 MARKERS = ("_CHECKPOINT_METADATA", "_METADATA", ".metadata")
 """Files that make a directory a checkpoint of Orbax or of torch.distributed."""
@@ -57,6 +60,12 @@ _SAVES = re.compile(r"checkpoint|ckpt|step|epoch|model|weights|\d", re.IGNORECAS
 def is_weight_file(name: str) -> bool:
     """Whether a file of this name may hold weights or an index of them."""
     return name.endswith((INSPECTED_SUFFIX, INDEX_SUFFIX, *OPAQUE_SUFFIXES)) or bool(_OPAQUE_SHARD.search(name))
+
+
+def stem_of(name: str) -> str:
+    """A file's name without its endings: model_3.weights.h5 is model_3, and checkpoint_40.pth.tar is checkpoint_40."""
+    stem = name.rpartition(".")[0] or name
+    return re.sub(r"\.(weights|pth|pt|tar)$", "", stem)
 
 
 def is_opaque(name: str) -> bool:

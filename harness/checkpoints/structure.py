@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.checkpoints.archives import scan_archive
 from harness.checkpoints.huggingface import held_tensors, implied_problems, read_config, read_index
 from harness.checkpoints.inventory import Checkpoint
-from harness.checkpoints.naming import ZERO_3, is_shard, missing_shards
+from harness.checkpoints.naming import TORCH_SUFFIXES, ZERO_3, is_shard, missing_shards
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _LFS = b"version https://git-lfs"
@@ -54,7 +54,7 @@ def _pickle_notes(one: Checkpoint) -> list[str]:
     """What keeps archives from a loader that runs no code of theirs: that is no damage."""
     notes = []
     for path in (*one.opaque, *one.state):
-        if path.suffix not in (".pt", ".pth", ".bin", ".ckpt"):
+        if not path.name.endswith(TORCH_SUFFIXES):
             continue
         facts = scan_archive(path)
         odd = [name for name in facts.globals if not name.startswith(_PLAIN_MODULES)]
@@ -87,7 +87,7 @@ def format_of(one: Checkpoint) -> str:
 
 _BY_SUFFIX = (
     ("model_states.pt", "deepspeed"), (".ckpt", "lightning"), (".keras", "keras"), (".weights.h5", "keras-weights"),
-    (".h5", "keras"), (".msgpack", "flax"), (".pt", "torch"), (".pth", "torch"),
+    (".h5", "keras"), (".msgpack", "flax"), *((suffix, "torch") for suffix in TORCH_SUFFIXES),
 )
 
 

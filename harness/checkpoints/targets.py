@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.checkpoints.archives import scan_archive
 from harness.checkpoints.huggingface import held_tensors, read_config
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
-from harness.checkpoints.naming import MARKERS
+from harness.checkpoints.naming import MARKERS, TORCH_SUFFIXES
 from harness.checkpoints.reload import Start, Target
 from harness.checkpoints.structure import format_of
 
@@ -27,7 +27,7 @@ def target_of(one: Checkpoint, base: Path | None = None) -> Target:
     if adapter == "lightning" and not scan_archive(files[0]).is_lightning:
         adapter = "torch"
     files = one.holders if adapter == "deepspeed" else files
-    if not adapter and one.state and one.state[0].suffix in (".pt", ".pth", ".bin"):
+    if not adapter and one.state and one.state[0].name.endswith(TORCH_SUFFIXES):
         adapter = "torch"
     is_directory = adapter in _DIRECTORIES and bool(files)
     return Target(

@@ -198,3 +198,10 @@ def test_likeliest_delivered_models_are_loaded() -> None:
     assert [one.path for one in chosen] == ["s/step_5.pt", "s/best.pt"]
     assert [one.path for one in beside_of(others, chosen)] == ["s/last.pt", "s/x.pt", "s/y.pt", "s/z.pt"]
     assert [one.path for one in chosen_of(saved("s/a.pt", "s/b.pt"), None)] == ["s/b.pt"]
+
+
+def test_torchscript_is_refused_by_its_name(tmp_path: Path) -> None:
+    """A program with its weights is no broken checkpoint, and the answer says what to do."""
+    torch.jit.script(torch.nn.Linear(2, 2)).save(str(tmp_path / "model.pt"))
+    answer = reloaded(tmp_path, tmp_path)
+    assert answer["status"] == "refused" and "TorchScript" in answer["error"] and "state_dict" in answer["error"]

@@ -22,6 +22,11 @@ def restricted_load(path, request, answer):
             return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             why = refusal(path, error)
+        except RuntimeError as error:
+            if "TorchScript archive" not in str(error):
+                raise
+            why = (f"{path}: a TorchScript archive, which is a program with its weights; save model.state_dict() too, "
+                   "or give --reload-with a function that calls torch.jit.load")
     else:
         why = f"{path}: a bare pickle, whose loading can run code"
     if not request["allow_pickle"]:
