@@ -6,18 +6,16 @@ did, and then only where it fits: a launcher may have an option of the same name
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.judge.derived import is_derived
 from harness.probe.parsed import asked_names
 from harness.record.run_record import RunRecord
 
 LAUNCHERS = ("torch.", "torchrun", "accelerate", "deepspeed", "ray", "horovod")
 """Beginnings of the programs whose own options are not the trainer's."""
-MIN_TEXT = 3
-"""Characters of a text from which on another that holds it is taken for one made of it."""
 IN_A_PROCESS = (None, True, False)
 """What counts first: a second parser may have kept a value that the program replaced where it uses it."""
 AMONG_PROCESSES = (True, None, False)
@@ -68,8 +66,10 @@ def _judge(
     if "value" in later and (fits or not parse.get("given")) and same(asked, later["value"]):
         return Received(value=later["value"], source=f"{source}, at the first step", holds=True)
     if fits or _was_converted(parse, asked, same):
-        if fits and "value" in later and not _is_derived(value, later["value"], ranks):
-            return Received(value=later["value"], source=f"{source}, at the first step", holds=None)
+        if fits and "value" in later and later["value"] != value:
+            if not is_derived(str(parse.get("dest") or parse["name"]), value, later["value"], ranks):
+                return Received(value=later["value"], source=f"{source}, at the first step", holds=None)
+            source = f"{source}, made into {later['value']} by the first step"
         return Received(value=value, source=source, holds=True)
     if parse.get("plain") and "value" in answer and parse.get("raw") is not None and same(asked, parse["raw"]):
         return Received(value=value, source=source, holds=False)
@@ -82,18 +82,6 @@ def _was_converted(parse: Mapping[str, Any], asked: str, same: Same) -> bool:
         return False
     raw = parse.get("raw")
     return same(asked, raw) if raw is not None else "object" in (parse.get("value") or {})
-
-
-def _is_derived(value: Any, later: Any, ranks: set[int]) -> bool:
-    """Whether a later value is made of the parsed one: the same, a share of it for a rank, a text that holds it."""
-    if value == later:
-        return True
-    numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (value, later))
-    if numbers:
-        return any(math.isclose(later * num, value, rel_tol=1e-6) or math.isclose(later, value * num, rel_tol=1e-6)
-                   for num in ranks)
-    return isinstance(value, str) and isinstance(later, str) and len(value.strip("./")) >= MIN_TEXT \
-        and value.strip("./") in later
 
 
 def _processes(record: RunRecord, names: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -238,6 +238,30 @@ def holds(found: Received | None) -> object:
         ("128", parse_of(128, at_step={"object": "torch.Tensor"}), True),
         ("out", parse_of("out", at_step={"value": "out/run-3"}), True),
         ("out", parse_of("out", at_step={"value": "elsewhere"}), "replaced"),
+        ("bf16", parse_of("bf16", at_step={"value": "torch.bfloat16"}), True),
+        ("bf16", parse_of("bf16", at_step={"value": "torch.float32"}), "replaced"),
+        ("mixed", parse_of("mixed", at_step={"value": "torch.float16"}), True),
+        ("0.2", parse_of(0.2, at_step={"value": 8}), True),
+        ("0.2", parse_of(0.2, at_step={"value": 0.1}), "replaced"),
+        ("0", parse_of(0.0, at_step={"value": None}), True),
+        ("0", parse_of(0.0, at_step={"value": 1.0}), "replaced"),
+        ("1.0", parse_of(1.0, at_step={"value": None}), "replaced"),
+        ("a.pt", parse_of("a.pt", at_step={"value": None}), True),
+        ("adam", parse_of("adam", at_step={"value": "ADAM"}), True),
+        ("sgd", parse_of("sgd", at_step={"value": "adam"}), "replaced"),
+        ("adamw", parse_of("adamw", at_step={"value": "adam"}), "replaced"),
+        ("xfoo", parse_of("xfoo", at_step={"value": "foo"}), True),
+        ("true", parse_of(True, at_step={"value": False}), "replaced"),
+        ("true", parse_of("true", at_step={"value": False}), "replaced"),
+        ("auto", parse_of("auto", at_step={"value": 8}), True),
+        ("8,8", parse_of("8,8", at_step={"value": [8, 8]}), True),
+        ("8,8", parse_of("8,8", at_step={"value": [16, 16]}), "replaced"),
+        ("8", parse_of("8", at_step={"value": 4}), "replaced"),
+        ("32", parse_of(32, dest="batch_size", at_step={"value": 4}), True),
+        ("4", parse_of(4, dest="grad_accum", at_step={"value": 32}), True),
+        ("32", parse_of(32, dest="batch_size", at_step={"value": 5}), "replaced"),
+        ("64", parse_of(64, dest="hidden", at_step={"value": 32}), "replaced"),
+        ("7", parse_of(7, dest="seed", at_step={"value": 1007}), True),
         ("128", parse_of(16, given=False, at_step={"value": 128}), True),
         ("128", parse_of(16, given=False, at_step={"value": 64}), None),
     ],
@@ -251,6 +275,13 @@ def test_override_beside_what_was_parsed(asked_for: str, parse: dict[str, Any], 
 def test_share_of_a_rank_is_the_value(ranks: int, expected: object) -> None:
     """A batch of 512 is 64 on each of eight ranks."""
     assert holds(judged("512", parse_of(512, at_step={"value": 64}), ranks=ranks)) == expected
+
+
+def test_what_became_of_a_received_value_is_told() -> None:
+    """Beside the value that was received."""
+    found = judged("32", parse_of(32, dest="batch", at_step={"value": 4}))
+    assert found is not None and found.value == 32
+    assert found.source == "argparse in train.py, made into 4 by the first step"
 
 
 def test_last_word_among_several_parses() -> None:
