@@ -18,7 +18,8 @@ from typing import Any
 
 import psutil
 
-from harness.checkpoints.function import FLAG, UserFunction
+from harness.checkpoints.function import FLAG, USAGE, UserFunction
+from harness.checkpoints.harmless import harm_of
 from harness.checkpoints.likeness import MAX_CANDIDATES
 from harness.checkpoints.marks import PREFIX_BYTES, Held, Seen, kinds_of, told
 from harness.frameworks.classes import Sources
@@ -34,7 +35,7 @@ LEAST_MEMORY_BYTES = 512 << 20
 """What has to be free beside one and a half times the checkpoint, or it is not attempted."""
 MEMORY_FACTOR = 2.5
 """How much of its size a checkpoint may take while it is loaded."""
-MODEL_TIME_LIMIT_S = 120.0
+MODEL_TIME_LIMIT_S = 60.0
 CODELESS = ("torch", "safetensors", "deepspeed", "torch-distributed")
 """Adapters of formats that hold tensors and nothing of a model's code."""
 DIFFERENCES = ("missing", "unexpected", "mismatched")
@@ -118,9 +119,12 @@ def reload_checkpoint(target: Target, where: Surroundings) -> dict[str, Any]:
                 "error": f"it takes {need >> 20} MiB of memory to load, and {available >> 20} MiB are free"}
     started = time.monotonic()
     answer = _ask(_request(target, where), target, where, limit)
-    is_found = target.program is not None and target.adapter in (*CODELESS, "lightning") and where.function is None
-    if answer.get("status") == "ok" and (is_found or target.model_class is not None):
-        answer = _with_model(answer, target, where, limit)
+    is_found = target.adapter in (*CODELESS, "lightning") and where.function is None
+    if answer.get("status") == "ok" and target.program is not None and (is_found or target.model_class is not None):
+        harm = harm_of(target.program, start_is_imported=_is_start(target))
+        answer = _with_model(answer, target, where, limit) if not harm else {
+            **answer, "notes": [*answer.get("notes", ()), f"its program's classes were not run: {harm}; {USAGE} would "
+                                "use them as you say"]}
     return {**facts, **_without_digests(answer, target), "seconds": round(time.monotonic() - started, 3)}
 
 
@@ -171,6 +175,13 @@ def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, mem
     kept = [name for name in ("status", "error", "error_kind", "dtype_changes", *DIFFERENCES) if name in found]
     forward = found.get("forward_ok") if found.get("forward_ok") is not None else answer.get("forward_ok")
     return {**answer, **{name: found[name] for name in kept}, "forward_ok": forward, "notes": notes}
+
+
+def _is_start(target: Target) -> bool:
+    """Whether the class that is named lies in the program's start."""
+    assert target.program is not None
+    path = (target.model_class or "").rpartition(":")[0]
+    return bool(path) and Path(path) == target.program.files[0]
 
 
 def _program(sources: Sources | None) -> dict[str, Any] | None:
@@ -227,11 +238,17 @@ def _request(target: Target, where: Surroundings) -> dict[str, Any]:
         "prefix_bytes": PREFIX_BYTES, "max_alike": MAX_CANDIDATES,
         "path": str(target.path), "adapter": target.adapter, "files": [str(path) for path in target.files],
         "base": str(target.base) if target.base else None, "dtypes": dict(target.dtypes),
-        "program_files": [str(path) for path in target.program.files] if target.program else [],
+        "program_files": _imported(target),
         "module": str(target.module) if target.module else None, "prompts": list(target.prompts),
         "workdir": str(where.workdir), "allow_pickle": where.allow_pickle,
         "function": {"file": str(where.function.path), "name": where.function.name} if where.function else None,
     }
+
+
+def _imported(target: Target) -> list[str]:
+    """Files of the program whose definitions may be executed, the start first."""
+    is_harmless = target.program is not None and not harm_of(target.program)
+    return [str(path) for path in target.program.files] if target.program is not None and is_harmless else []
 
 
 def child_environment(given: Mapping[str, str]) -> dict[str, str]:

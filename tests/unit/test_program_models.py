@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,7 @@ def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict
     request = {
         "adapter": target.adapter, "path": str(target.path), "files": [str(path) for path in target.files],
         "workdir": str(place), "allow_pickle": False, "is_model": True,
+        "program_files": [str(path) for path in program.files],
         "program": {"files": [str(path) for path in program.files], "whole": program.whole,
                     "argv": list(program.argv), "options": dict(program.options)}}
     context = multiprocessing.get_context("fork")
@@ -110,6 +112,7 @@ def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict
 def _answer(request: dict[str, Any], pipe: Any) -> None:
     sys.path.insert(0, str(SITE))
     torch.set_num_threads(1)
+    os.chdir(tempfile.mkdtemp())
     pipe.send(importlib.import_module("_reload").answer_to(request))
 
 

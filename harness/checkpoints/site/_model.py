@@ -11,7 +11,9 @@ import ast
 import json
 import os
 
+from _answer import NotAttempted
 from _choices import sign_of_another, sign_of_choice
+from _confine import confine
 from _constructions import classes_of, constructions_of, from_mappings
 from _forward import forward
 from _holes import filled
@@ -28,7 +30,12 @@ MAX_CONFIG_BYTES = 1 << 20
 
 
 def load_into_class(request, answer):
-    """Into the class that is named, `model_class`; into one that is found where that proves nothing."""
+    """Into the class that is named, `model_class`; into one that is found where that proves nothing.
+
+    Only where nothing that the program's code does can change anything.
+    """
+    if not confine(os.getcwd(), request["program_files"]):  # noqa: PTH109
+        raise NotAttempted("its program's classes are run only where Linux keeps them from writing (Landlock, 6.2)")
     if request.get("model_class"):
         import _load_lightning
 
