@@ -103,7 +103,9 @@ OPTIONS = (
     Option(flag="--allow-pickle", kind=bool, help="let the reload of a checkpoint run code from it, in its child"),
     Option(flag="--reload-with", kind=str, help="FILE.py:FUNCTION, called with the path of the reloaded checkpoint in "
            "its child: returns {metric: number}, held against what the run logged, or the model's outputs"),
-    Option(flag="--no-eval-check", kind=bool, help="do not run the program's own evaluation mode on what it saved"),
+    Option(flag="--eval-check", kind=bool, help="run the program once more, in its own evaluation mode, on what it "
+           "saved, and hold that against what the run logged; it may write where it is told to write by other means "
+           "than its output directory, such as a file in the working directory"),
     Option(flag="--reload-timeout", kind=float, help="seconds for a reload and --reload-with", default="300"),
     Option(flag="--expect", kind=list, help='a reference band such as "train/loss@100<=2.4" or '
            '"median(tokens_per_s[50:])>=1200", or a TOML file of them (repeatable)'),
@@ -306,7 +308,7 @@ def _spec(values: Mapping[str, Any], here: Path, session: str, run_id: str) -> R
         samples=_under(here, values["samples"]) if values.get("samples") else None,
         check_resume=bool(values.get("check_resume")),
         reward_check=not values.get("no_reward_check"),
-        eval_check=not values.get("no_eval_check"),
+        eval_check=bool(values.get("eval_check")),
         loss_tag=values.get("loss_tag") or None,
         retry_of=_retry_of(values, here),
         approve=tuple(dict.fromkeys(values.get("approve") or ())),

@@ -55,8 +55,8 @@ class RunSpec:
     """Whether the reload of a checkpoint may unpickle anything, in its child."""
     reload_with: str | None = None
     """FILE.py:FUNCTION of the user, called with the path of the reloaded checkpoint in the reload's child."""
-    eval_check: bool = True
-    """Whether the program's own evaluation mode is run on what it saved, where it has one."""
+    eval_check: bool = False
+    """Whether the program is run once more in its own evaluation mode, on what it saved."""
     reload_timeout_s: float = 300.0
     """What loading a checkpoint may take, with the call of `reload_with`, beside the time to read its bytes."""
     metrics_dir: Path | None = None

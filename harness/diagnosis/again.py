@@ -14,8 +14,8 @@ _CHANGED = {"cap": "cap", "early_stop_patience": "early-stop-patience", "early_s
             "early_stop_min_delta": "early-stop-min-delta", "crash_window_s": "crash-window",
             "stop_grace_s": "stop-grace", "drain_grace_s": "drain-grace", "reload_timeout_s": "reload-timeout"}
 """Fields that have a default, with the option that sets each."""
-_SWITCHES = {"require_gpu": True, "check_resume": True, "allow_pickle": True, "probe": False, "observability": False,
-             "reward_check": False, "fix": False}
+_SWITCHES = {"require_gpu": True, "check_resume": True, "allow_pickle": True, "eval_check": True, "probe": False,
+             "observability": False, "reward_check": False, "fix": False}
 """Switches, and what a field is once its option was given; one that turns something off is called --no-...."""
 
 

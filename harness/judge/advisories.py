@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 from harness.checkpoints.function import USAGE
-from harness.judge.checks_eval import open_evaluation
+from harness.judge.checks_eval import EVAL_FLAG, check_eval_agrees, open_evaluation
 from harness.judge.checks_rollouts import tags_of
 from harness.judge.checks_saving import reloads_of
 from harness.judge.observe import Observation
 from harness.judge.rates import idle_steps, rests
 from harness.judge.thresholds import threshold
 from harness.record.store import Point, TagSummary
+from harness.record.vocabulary import CheckStatus
 
 LN_2 = math.log(2)
 
@@ -109,13 +110,23 @@ def _evaluates_otherwise(seen: Observation) -> dict[str, Any] | None:
 
 
 def _unused(seen: Observation) -> dict[str, Any] | None:
-    """What was loaded as tensors alone, since the code of its model is not in it."""
+    """What was loaded and not used: as tensors alone, since the code of its model is not in it, or by its own class
+    with nothing to show that it is the model that was evaluated, although the program could evaluate it."""
+    modes = {str(entry.get("path")): entry.get("status") for entry in seen.record.every("own-evaluation")}
+    can_evaluate = [path for path, status in modes.items() if status == "not-asked"]
+    more = (f", or {EVAL_FLAG}, which runs the program once more, in its own evaluation mode (it may write outside its "
+            "output directory too)") if can_evaluate else ""
     unused = [str(item.get("path")) for item in reloads_of(seen)
-              if item.get("status") == "ok" and item.get("forward_ok") is None and not item.get("function")]
+              if item.get("status") == "ok" and item.get("forward_ok") is None and not item.get("function")
+              and "ok" not in (modes.get(str(item.get("path"))), modes.get(str(item.get("of"))))]
     if not unused:
-        return None
+        if not can_evaluate or check_eval_agrees(seen).status is CheckStatus.PASSED:
+            return None
+        return _finding("nothing shows that the reloaded model is the one that was evaluated", f"{can_evaluate[0]}: it "
+                        "was loaded, and not evaluated", f"give {USAGE}, which uses it as you would{more}",
+                        severity="low")
     return _finding("no forward pass was made with the reloaded model", f"{', '.join(unused[:3])}: its tensors were "
-                    "read, and the code of its model is not in it", f"give {USAGE}, which uses it as you would",
+                    "read, and the code of its model is not in it", f"give {USAGE}, which uses it as you would{more}",
                     severity="low")
 
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
-from harness.checkpoints.function import FLAG, TOLERANCE, agrees
+from harness.checkpoints.function import FLAG
+from harness.judge.checks_progress import check_exit
 from harness.judge.checks_saving import reloads_of
+from harness.judge.logged_evaluation import EXPECTED, NAME, compared, not_logged, search
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
-from harness.judge.observe import Observation, counts_steps
-from harness.judge.printed import within_precision
-from harness.judge.saved import metric_value, saved_checkpoints
+from harness.judge.observe import Observation
 from harness.record.reasons import Reason
-from harness.record.store import TagSummary
 from harness.record.vocabulary import CheckStatus
-from harness.watch.early_stopping import is_evaluation, same_metric
-from harness.watch.replay import find_series
 
-NAME, EXPECTED = "eval_agrees", f"the logged evaluation {TOLERANCE}"
-NEIGHBOURS = 1
-"""Metric steps by which a run's count may differ from its checkpoints'."""
+EVAL_FLAG = "--eval-check"
+SAME_RTOL = 1e-5
+"""How near the value of another model hardly comes."""
+SHARE_OF, SHARE_RTOL = 200, 2e-7
+"""A share of so few samples is one that another model may reach too."""
 
 
 def check_eval_agrees(seen: Observation) -> Check:
     """What the reloaded model gives, by its own class or by the user's function, is what was logged of it."""
-    found = [one for item in reloads_of(seen) for one in _of_reload(seen, item)] + _by_its_own_mode(seen)[0]
+    found = [one for item in reloads_of(seen) for one in _of_reload(seen, item)] + _asked_mode(seen)
     for status in (CheckStatus.FAILED, CheckStatus.UNPROVEN):
         if bad := next((one for one in found if one.status is status), None):
             return bad
@@ -44,7 +44,7 @@ def _of_reload(seen: Observation, item: dict[str, Any]) -> Iterator[Check]:
     """A check for each value that one reload gave."""
     function, own = item.get("function"), _numbers({"eval_loss": item.get("eval_loss")})
     for metric, value in own.items():
-        if one := _compared(seen, item, metric, value, ""):
+        if one := compared(seen, item, metric, value, ""):
             yield one
     if isinstance(function, dict):
         yield from _of_function(seen, item, function)
@@ -62,31 +62,73 @@ def _of_function(seen: Observation, item: dict[str, Any], function: dict[str, An
     else:
         values = {**_numbers(function.get("metrics")), **dict.fromkeys(function.get("nonfinite") or [], math.nan)}
         for metric, value in values.items():
-            yield _compared(seen, item, metric, value, name) or _not_logged(seen, item, metric, value, name)
+            yield compared(seen, item, metric, value, name) or not_logged(seen, item, metric, value, name)
         if not values:
             yield not_applicable(NAME, f"{name} names no metric: its {function.get('outputs')} outputs are finite")
+
+
+def _asked_mode(seen: Observation) -> list[Check]:
+    """What the program's own evaluation mode tells; where --eval-check asked for it, that it tells nothing."""
+    found, open_ = _by_its_own_mode(seen)
+    reloaded = any(item.get("status") == "ok" for item in reloads_of(seen))
+    if found or open_ or not seen.record.spec.eval_check or not reloaded or (
+            check_exit(seen).status is CheckStatus.FAILED):
+        return found
+    entries = [entry for entry in seen.record.every("own-evaluation") if not entry.get("is_control")]
+    given = ", ".join(f"{metric}={value:.6g}" for entry in entries
+                      for metric, value in list(_numbers(entry.get("metrics")).items())[:4])
+    why = next((str(entry["error"]) for entry in entries if entry.get("error")), "")
+    why = why or ("the run logged no value of these for this very model" if given else "it gave no evaluation metric")
+    return [unproven(NAME, Reason.EVAL_CHECK_NOT_MADE, EXPECTED, given or "no evaluation by its own mode", why)]
 
 
 def _by_its_own_mode(seen: Observation) -> tuple[list[Check], str]:
     """(what the program's own evaluation of what it saved tells, what it leaves open).
 
     A disagreement counts where the same mode gives another checkpoint of the run what was logged of that: it may
-    evaluate otherwise than the run did, with other data or another weight of a loss's parts.
+    evaluate otherwise than the run did, with other data or another weight of a loss's parts. It counts for nothing
+    where another metric of the same answer is the logged one to five digits: it is the model that was evaluated.
     """
-    entries = [entry for entry in seen.record.every("own-evaluation") if entry.get("status") == "ok"]
+    entries = {is_control: entry for entry in seen.record.every("own-evaluation") if entry.get("status") == "ok"
+               and isinstance(is_control := entry.get("is_control"), bool)}
     values = {is_control: {metric: one for metric, value in _numbers(entry.get("metrics")).items()
-                           if (one := _compared(seen, entry, metric, value, ""))}
-              for entry in entries if isinstance(is_control := entry.get("is_control"), bool)}
-    found, open_ = list[Check](), ""
+                           if (one := compared(seen, entry, metric, value, ""))}
+              for is_control, entry in entries.items()}
+    found, broken, open_ = list[Check](), list[Check](), ""
     for metric, one in values.get(False, {}).items():
         control = values.get(True, {}).get(metric)
         if one.status is CheckStatus.PASSED:
             found.append(replace(one, observed=f"{one.observed}, by its own evaluation mode"))
         elif one.status is CheckStatus.FAILED and control is not None and control.status is CheckStatus.PASSED:
-            found.append(replace(one, why=f"{one.why}: the same command gives another checkpoint {control.observed}"))
+            broken.append(replace(one, why=f"{one.why}: the same command gives another checkpoint {control.observed}"))
         elif one.status is CheckStatus.FAILED:
             open_ = open_ or one.observed
-    return found, open_
+    if not broken and not open_:
+        return found, ""
+    same = _to_five_digits(seen, entries[False], _numbers(entries.get(True, {}).get("metrics")))
+    if named := [metric for metric, is_share in same.items() if not is_share]:
+        others = "; ".join(one.observed for one in values[False].values() if one.status is CheckStatus.FAILED)
+        return [passed(NAME, EXPECTED, "; ".join(values[False][metric].observed for metric in named) + ", to five "
+                       f"digits by its own evaluation mode; otherwise {others}, which more than the model decides")], ""
+    return (found, open_ or broken[0].observed) if same else ([*found, *broken], open_)
+
+
+def _to_five_digits(seen: Observation, entry: dict[str, Any], control: dict[str, float]) -> dict[str, bool]:
+    """Metrics of an answer that are the logged ones so closely that it is no chance, and whether each is a share of few
+    samples, as an accuracy; without whole numbers and what the control gives too, which any model may give."""
+    found = {}
+    for metric, value in _numbers(entry.get("metrics")).items():
+        logged = search(seen, entry, metric, value)[0]
+        one = logged.agreeing if logged is not None else None
+        if one is None or not math.isfinite(value) or not _is_same(value, one.value) or value == round(value) or (
+                metric in control and _is_same(control[metric], value)):
+            continue
+        found[metric] = _is_same(float(Fraction(value).limit_denominator(SHARE_OF)), value, SHARE_RTOL)
+    return found
+
+
+def _is_same(value: float, other: float, tolerance: float = SAME_RTOL) -> bool:
+    return math.isclose(value, other, rel_tol=tolerance)
 
 
 def open_evaluation(seen: Observation) -> str:
@@ -104,156 +146,3 @@ def _numbers(values: Mapping[str, Any] | None) -> dict[str, float]:
             except OverflowError:
                 found[name] = math.inf
     return found
-
-
-def _not_finite(item: dict[str, Any], metric: str, name: str) -> Check:
-    return failed(NAME, Reason.FORWARD_NOT_FINITE, EXPECTED, f"{metric} on {item.get('path')}: not finite",
-                  f"by {name}" if name else "by its own class")
-
-
-def _not_logged(seen: Observation, item: dict[str, Any], metric: str, value: float, name: str) -> Check:
-    if not math.isfinite(value):
-        return _not_finite(item, metric, name)
-    logged = ", ".join(sorted({tag.tag for tag in (*seen.tags, *seen.printed) if tag.fresh_points})[:8])
-    return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, f"{metric}={value:.6g} by {name}",
-                    f"the run logged no {metric}; it logged {logged or 'nothing'}")
-
-
-@dataclass(frozen=True, slots=True)
-class _At:
-    """A logged value."""
-
-    tag: str
-    step: int | None
-    """In completed updates; None where only a checkpoint's name or record tells the value."""
-    value: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.6g} ({self.tag}{'' if self.step is None else f' at step {self.step}'})"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Logged:
-    """What one pass over the series of a metric finds."""
-
-    agreeing: _At | None = None
-    """The first value that agrees: at the checkpoint's step, or anywhere where it has none."""
-    at: _At | None = None
-    """The value at the checkpoint's step, or at the one nearest to it within NEIGHBOURS."""
-    numbered: _At | None = None
-    """The evaluation whose number is the checkpoint's step, as where checkpoints count epochs, if it agrees."""
-    near: set[int] = field(default_factory=set)
-    """Steps within NEIGHBOURS of the checkpoint's that have a value."""
-    before: _At | None = None
-    after: _At | None = None
-    last: _At | None = None
-    count: int = 0
-
-
-def _compared(seen: Observation, item: dict[str, Any], metric: str, value: float, name: str) -> Check | None:
-    """The outcome for one value; None where the run logged nothing by that name."""
-    step = item.get("step") if _steps_meet(seen) else None
-    step = step if isinstance(step, int) else None
-    logged = _pass_over(seen, metric, step, value) or _by_record(seen, item, metric, value)
-    if logged is None:
-        return None
-    if logged.agreeing is not None:
-        return passed(NAME, EXPECTED, f"{metric} {value:.6g} against {logged.agreeing}")
-    if not math.isfinite(value):
-        return _not_finite(item, metric, name)
-    return _disagreeing(seen, logged, step, metric, value, name)
-
-
-def _disagreeing(
-    seen: Observation, logged: _Logged, step: int | None, metric: str, value: float, name: str
-) -> Check:
-    """Broken where the run evaluated this very model; unproven where it did not, or where its count may be off."""
-    given, why = f"{metric} {value:.6g}", "it is not the model that was evaluated"
-    why += f", unless {name} evaluates on other data than the run or in another way" if name else ""
-    if logged.at is not None:
-        observed, after = f"{given} against {logged.at}", logged.after
-        if after is None or not min(logged.at.value, after.value) < value < max(logged.at.value, after.value):
-            return failed(NAME, Reason.EVAL_LOSS_DISAGREES, EXPECTED, observed, why)
-        return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, observed, f"it lies between that and the next, {after}:"
-                        " the run may have evaluated before the last update that it saved")
-    if step is not None:
-        near = " and ".join(str(one) for one in (logged.before, logged.after) if one is not None)
-        return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, f"{given} against none at step {step}",
-                        f"the nearest: {near}")
-    observed, completed = f"{given} against {logged.count} logged, the last {logged.last}", seen.steps.completed
-    last = logged.last.step if logged.last is not None else None
-    if completed is not None and last is not None and last + NEIGHBOURS >= completed:
-        return failed(NAME, Reason.EVAL_LOSS_DISAGREES, EXPECTED, observed, f"it agrees with none of them: {why}")
-    return unproven(NAME, Reason.EVAL_NOT_LOGGED, EXPECTED, observed,
-                    f"the run went on to step {completed}, so that this model may be a later one")
-
-
-def _steps_meet(seen: Observation) -> bool:
-    return seen.facts is not None and seen.facts.step_unit == "step" and counts_steps(seen)
-
-
-def _tags(seen: Observation, metric: str) -> tuple[list[TagSummary], list[TagSummary]]:
-    """(the series that a metric names best, those and its evaluations in other spellings); what was only printed,
-    whose values are rounded, where it stands nowhere else."""
-    for tags in (seen.tags, seen.printed):
-        fresh = {(tag.run, tag.tag): tag for tag in tags if tag.fresh_points}
-        if found := find_series(metric, fresh):
-            others = [tag for key, tag in fresh.items()
-                      if key not in found and is_evaluation(tag.tag) and same_metric(metric, tag.tag)]
-            best = [fresh[key] for key in found]
-            return best, [*best, *others]
-    return [], []
-
-
-def _pass_over(seen: Observation, metric: str, step: int | None, value: float) -> _Logged | None:
-    """One pass over each series of the metric; None where there is none."""
-    store, logged = seen.record.store, _Logged()
-    shift = 1 if seen.facts is not None and seen.facts.step_base == 0 else 0
-    best, every = _tags(seen, metric)
-    if store is None or not best:
-        return None
-    for tag in best:
-        for point in store.iter_series(tag.tag, run=tag.run):
-            _take(logged, _At(tag.tag, point.step + shift, point.value), point.step + shift, step, value)
-    near = (None, None) if step is None else (step - shift - NEIGHBOURS, step - shift + NEIGHBOURS)
-    for tag in every if logged.agreeing is None else ():
-        written = store.iter_written(tag.tag, run=tag.run, first=near[0], last=near[1])
-        logged.agreeing = logged.agreeing or next(
-            (_At(tag.tag, at + shift, one) for at, one in written if agrees(value, one)), None)
-    if step is not None and step not in logged.near and len(logged.near) > 1:
-        # Evaluated before it and after it, and not itself.
-        logged.at = None
-    if logged.at is None and logged.agreeing is None:
-        logged.agreeing = logged.numbered
-    return logged if logged.count else None
-
-
-def _take(logged: _Logged, one: _At, at: int, step: int | None, value: float) -> None:
-    logged.count += 1
-    logged.last = one if logged.last is None or at >= (logged.last.step or 0) else logged.last
-    distance = 0 if step is None else abs(at - step)
-    if distance <= NEIGHBOURS and logged.agreeing is None and agrees(value, one.value):
-        logged.agreeing = one
-    if step is not None and logged.count in (step, step + 1) and logged.numbered is None and agrees(value, one.value):
-        logged.numbered = one
-    if step is None:
-        return
-    if distance <= NEIGHBOURS:
-        logged.near.add(at)
-    if distance <= NEIGHBOURS and (logged.at is None or distance < abs((logged.at.step or 0) - step)):
-        logged.at = one
-    if at < step and (logged.before is None or at > (logged.before.step or 0)):
-        logged.before = one
-    if at > step + NEIGHBOURS and (logged.after is None or at < (logged.after.step or 0)):
-        logged.after = one
-
-
-def _by_record(seen: Observation, item: dict[str, Any], metric: str, value: float) -> _Logged | None:
-    """The value that the checkpoint's own record or name tells, in the digits that it shows."""
-    own = {str(item.get("path")), str(item.get("of"))}
-    for saved in saved_checkpoints(seen.record):
-        known = metric_value(saved.metrics, metric) if saved.path in own else None
-        if known is not None:
-            one = _At(metric, saved.step, known)
-            return _Logged(agreeing=one if agrees(value, known) or within_precision(known, value) else None, at=one)
-    return None

@@ -21,7 +21,7 @@ def not_needed(seen: Observation) -> str:
     """Why nothing has to be saved: nobody asked for it, and nothing of this run was found."""
     spec = seen.record.spec
     if seen.facts is None or seen.facts.checkpoint_asked or spec.checkpoint_dir or spec.reload_with or (
-            seen.weights.found):
+            spec.eval_check or seen.weights.found):
         return ""
     if _facts(seen).get("unfinished"):
         return ""

@@ -323,6 +323,10 @@ REASONS: dict[Reason, ReasonSpec] = {
         _U, "the function of --reload-with names a metric of which the run logged no value for this very model",
         "log it at the steps that are saved, under the name that the function gives it (`python -m harness metrics "
         "OUT_DIR` lists the names), or return the model's outputs for a forward pass alone"),
+    Reason.EVAL_CHECK_NOT_MADE: _reason(
+        _U, "--eval-check asked for the program's own evaluation of what it saved, and none can be held against what "
+        "the run logged",
+        "mend what is named, evaluate by --reload-with FILE.py:FUNCTION, or leave --eval-check out"),
     Reason.RELOAD_REFUTED: _reason(
         _B, "an assertion in the function of --reload-with says that the reloaded model is wrong",
         "read its message in evidence.reload.function; `python -m harness checkpoints` repeats it"),

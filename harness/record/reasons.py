@@ -111,6 +111,7 @@ class Reason(str, Enum):
     FORWARD_NOT_FINITE = "forward-not-finite"
     EVAL_LOSS_DISAGREES = "eval-loss-disagrees"
     EVAL_NOT_LOGGED = "eval-not-logged"
+    EVAL_CHECK_NOT_MADE = "eval-check-not-made"
     RELOAD_REFUTED = "reload-refuted"
     RELOAD_FUNCTION_FAILED = "reload-function-failed"
     WAIVER_EXPIRED = "waiver-expired"

@@ -1,8 +1,8 @@
-"""After the reload: the program's own evaluation mode on what it saved, where its framework has one.
+"""--eval-check, after the reload: the program's own evaluation mode on what it saved, where its framework has one.
 
-It runs as a child on a CPU, without network and trackers, within a fifth of the run's own time, and writes into a
-directory that is gone afterwards. A second checkpoint that was evaluated in the run shows whether the two evaluations
-can be compared at all.
+Only where it is asked for, since a program may write elsewhere than into its output directory. It runs as a child on a
+CPU, without network and trackers, within a fifth of the run's own time, its output directory one that is gone
+afterwards. A second checkpoint that was evaluated in the run shows whether the two evaluations can be compared at all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from harness.command.parse import parse_command
 from harness.command.topology import processes_asked
 from harness.environment import num_gpus
 from harness.errors import HarnessError
+from harness.frameworks.evaluation import Evaluation
 from harness.frameworks.registry import evaluation_of
 from harness.judge.saved import Saved, saved_checkpoints
 from harness.launch.child import Limits, run_child
@@ -45,43 +46,62 @@ MAX_METRICS = 50
 def evaluate_saved(plan: Plan, journal: Journal, say: Callable[[str], None], must_end: Callable[[], bool]) -> None:
     """Evaluate the reloaded checkpoint, then another one of the run; nothing that goes wrong keeps it from a verdict.
 
-    Left out where --reload-with evaluates, and by --no-eval-check.
+    Where neither this nor --reload-with was asked for, only whether the program has such a mode is written down.
     """
-    if plan.spec.reload_with is not None or not plan.spec.eval_check:
-        return
     try:
-        _evaluate_saved(plan, journal, say, must_end)
+        if plan.spec.eval_check:
+            _evaluate_saved(plan, journal, say, must_end)
+        elif plan.spec.reload_with is None:
+            _tell_of_it(plan, journal)
     except Exception as error:  # programs and files of any kind
         journal.write("evidence-lost", message=f"no checkpoint was evaluated: {error!r}"[:500])
 
 
+def _tell_of_it(plan: Plan, journal: Journal) -> None:
+    chosen = _choose(plan) if isinstance(_mode(plan, Path("checkpoint"), Path("place")), Evaluation) else ""
+    if not isinstance(chosen, str):
+        journal.write("own-evaluation", path=chosen[0].path, step=chosen[0].step, is_control=False, status="not-asked")
+
+
 def _evaluate_saved(plan: Plan, journal: Journal, say: Callable[[str], None], must_end: Callable[[], bool]) -> None:
+    chosen = _choose(plan)
+    if isinstance(chosen, str):
+        journal.write("own-evaluation", path="", is_control=False, **_not_made(chosen))
+        return
+    with open_record(plan.spec.out_dir) as record:
+        took = float((record.last_end() or {}).get("seconds") or 0.0)
+    found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
+    deadline = time.monotonic() + min(MOST_S, max(LEAST_S, SHARE * took))
+    for item in chosen:
+        one, is_control = found.get(str(plan.spec.out_dir / item.path)) or found.get(item.path), item is not chosen[0]
+        facts = _not_made("it is gone") if one is None else _not_made("the run was to end") if must_end() else (
+            _evaluated(plan, one, deadline - time.monotonic(), say, must_end))
+        if facts["status"] != "not-made" or not is_control:
+            journal.write("own-evaluation", path=item.path, step=item.step, is_control=is_control, **facts)
+        if facts["status"] != "ok":
+            return
+
+
+def _not_made(why: str) -> dict[str, Any]:
+    return {"status": "not-made", "error": why}
+
+
+def _choose(plan: Plan) -> tuple[Saved, ...] | str:
+    """The reloaded checkpoint and, where there is one, another to compare with; or why none can be evaluated."""
     with open_record(plan.spec.out_dir) as record:
         reloads = [one for entry in record.every("reload") if isinstance(one := entry.get("facts"), dict)]
         loaded = {str(item.get("of")) for item in reloads if item.get("status") == "ok"}
         saved = [one for one in saved_checkpoints(record) if one.status != "damaged" and _was_evaluated(one)]
         ended = record.last_end() or {}
+        probed, environment = record.fact("probe", "facts") or {}, record.fact("environment", "environment") or {}
     if ended.get("exit_code") != 0 and not ended.get("stop_reason"):
-        return
-        environment = record.fact("environment", "environment") or {}
-        if not _was_one_process(record.fact("probe", "facts") or {}) or num_gpus(environment) > 1:
-            return
+        return "the run failed"
+    if not _was_one_process(probed) or num_gpus(environment) > 1:
+        return "the run had several processes or GPUs, each of which may have evaluated a part of the data"
     first = [one for one in saved if one.path in loaded][-1:]
     if not first:
-        return
-    others = [one for one in saved if one.step != first[0].step and _is_near(one, first[0])][-1:]
-    found = {str(one.path): one for one in find_all(Path(root) for root in plan.facts.checkpoint_roots)}
-    deadline = time.monotonic() + min(MOST_S, max(LEAST_S, SHARE * float(ended.get("seconds") or 0.0)))
-    for item in (*first, *others):
-        one = found.get(str(plan.spec.out_dir / item.path)) or found.get(item.path)
-        if one is None or must_end():
-            return
-        facts = _evaluated(plan, one, deadline - time.monotonic(), say, must_end)
-        if facts is None:
-            return
-        journal.write("own-evaluation", path=item.path, step=item.step, is_control=item not in first, **facts)
-        if facts["status"] != "ok":
-            return
+        return "the run logged no evaluation of the checkpoint that was reloaded"
+    return (*first, *[one for one in saved if one.step != first[0].step and _is_near(one, first[0])][-1:])
 
 
 def _was_one_process(probed: Mapping[str, Any]) -> bool:
@@ -100,21 +120,32 @@ def _was_evaluated(one: Saved) -> bool:
     return one.step is not None and any(is_evaluation(name) and direction_of(name) for name in one.metrics)
 
 
+def _mode(plan: Plan, checkpoint: Path, place: Path) -> Evaluation | str:
+    """The command's own evaluation mode; or why it has none, or none for here."""
+    command = parse_command(shlex.join(plan.argv), plan.spec.workdir)
+    if processes_asked(command).processes != 1 or command.shell_text is not None:
+        return "the command starts several processes, or a shell"
+    return evaluation_of(plan.facts.name, command, plan.spec.workdir, checkpoint, place) or (
+        "no evaluation mode is known for this program: a LightningCLI's fit has one, and a script of transformers with "
+        "--do_train, --do_eval, --model_name_or_path and --output_dir")
+
+
 def _evaluated(
     plan: Plan, one: Checkpoint, seconds: float, say: Callable[[str], None], must_end: Callable[[], bool]
-) -> dict[str, Any] | None:
-    """{status, argv, metrics, error, seconds}; None where the command has no such mode, or it is no job for here."""
-    command, target = parse_command(shlex.join(plan.argv), plan.spec.workdir), target_of(one)
+) -> dict[str, Any]:
+    """{status, error} and, where it was made, {argv, metrics, seconds}."""
+    target = target_of(one)
     limit = BASE_MEMORY_BYTES + MEMORY_FACTOR * target.bytes
-    if processes_asked(command).processes != 1 or command.shell_text is not None or (
-            seconds <= 0 or limit > psutil.virtual_memory().available):
-        return None
+    if seconds <= 0 or limit > psutil.virtual_memory().available:
+        return _not_made("no time or no memory was left for it")
     with tempfile.TemporaryDirectory(prefix="real-step-evaluation-") as name:
         place, log = Path(name) / "run", Path(name) / "output.log"
         place.mkdir()
-        mode = evaluation_of(plan.facts.name, command, plan.spec.workdir, target.path, place)
-        if mode is None or mode.adapter != target.adapter:
-            return None
+        mode = _mode(plan, target.path, place)
+        if isinstance(mode, str):
+            return _not_made(mode)
+        if mode.adapter != target.adapter:
+            return _not_made(f"the program's evaluation mode does not take {target.adapter} checkpoints")
         argv = plan.redactor.argv(list(mode.argv))
         say(f"Evaluating {one.path.name} by the program's own mode: {shlex.join(argv)}")
         started = time.monotonic()

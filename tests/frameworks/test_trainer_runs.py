@@ -271,9 +271,9 @@ def test_what_was_saved_is_reloaded(name: str, healthy_run: Callable[[str], Judg
     assert answer["forward_ok"] is (True if asked.reload in ("transformers", "peft", "keras", "lightning") else None)
 
 
-def test_lightning_cli_evaluates_what_it_saved(healthy_run: Callable[[str], JudgedRun]) -> None:
+def test_lightning_cli_evaluates_what_it_saved(judge_run: Judge) -> None:
     """By its own `validate`: the loss that was logged."""
-    run = healthy_run("lightning-cli")
+    run = judge_run(HEALTHY["lightning-cli"].command, "--eval-check")
     gates = {gate["name"]: gate for gate in run.report["evidence"]["gates"]}
     check = next(check for check in gates["save_reload"]["checks"] if check["name"] == "eval_agrees")
     assert check["status"] == "passed", check
@@ -286,7 +286,7 @@ def test_model_that_evaluates_otherwise_than_it_did_is_no_go(judge_run: Judge) -
     """
     run = judge_run(script(
         "hf_clm.py", "--model_name_or_path tiny --do_train --do_eval --output_dir out --max_steps 20 --save_steps 10 "
-        "--eval_strategy steps --eval_steps 10 --learning_rate 1e-2 --use_cpu True --spoil_at 20"))
+        "--eval_strategy steps --eval_steps 10 --learning_rate 1e-2 --use_cpu True --spoil_at 20"), "--eval-check")
     assert (run.decision, run.reasons) == ("NO-GO", {"eval-loss-disagrees"}), run.output
 
 

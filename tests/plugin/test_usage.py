@@ -47,6 +47,7 @@ USAGE_ERROR = 4
         (("--train-cmd", "x", "--reload-with", "own.py:check"), "own.py: no such file"),
         (("--train-cmd", "x", "-o", "real_step_reload_with=own.py"), "give FILE.py:FUNCTION"),
         (("--run", ".", "--reload-with", "own.py:check"), "--reload-with would do nothing"),
+        (("--run", ".", "--eval-check"), "--eval-check would do nothing"),
         (("--train-cmd", "x", "--reload-timeout", "0"), "--reload-timeout 0"),
     ],
 )

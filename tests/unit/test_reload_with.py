@@ -275,7 +275,7 @@ def test_odd_facts_of_a_function_are_no_agreement(odd: dict[str, Any], tmp_path:
     assert check_of(judged(tmp_path, given_back(**odd)))["status"] != "passed"
     value = {"path": "step_10", "step": 10, "status": "ok", "is_control": False, "metrics": {"eval_loss": 0.2}}
     assert check_of(judged_by_its_own_mode(tmp_path / "own", [{**value, **odd}]))["status"] in (
-        "not_applicable", "passed" if "metrics" not in odd and "status" not in odd else "")
+        "unproven", "not_applicable", "passed" if "metrics" not in odd and "status" not in odd else "")
 
 
 def test_metric_that_is_nan_by_design_agrees_with_its_like(tmp_path: Path) -> None:
@@ -372,12 +372,15 @@ def own(step: int, value: float, *, is_control: bool = False, **more: Any) -> di
 
 
 @pytest.mark.parametrize(("entries", "decision", "told"), [
-    ([own(10, 0.2)], "GO", "by its own evaluation mode"), ([own(10, 0.9)], "GO", ""), ([], "GO", ""),
+    ([own(10, 0.2)], "GO", "by its own evaluation mode"), ([own(10, 0.9)], "GO", ""),
+    ([], "CONDITIONAL", "it gave no evaluation metric"),
     ([own(10, 0.2), own(4, 0.9, is_control=True)], "GO", "by its own evaluation mode"),
     ([own(10, 0.9), own(4, 0.5, is_control=True)], "NO-GO", "another checkpoint eval_loss 0.5 against 0.5"),
     ([own(10, 0.9), own(4, 0.9, is_control=True)], "GO", ""),
     ([own(10, 0.9), own(4, 0.5, is_control=True, status="failed")], "GO", ""),
-    ([own(10, 0.9, status="failed")], "GO", ""),
+    ([own(10, 0.9, status="failed", error="exit code 1")], "CONDITIONAL", "exit code 1"),
+    ([own(10, 0.9, status="not-made", error="no mode is known")], "CONDITIONAL", "no mode is known"),
+    ([own(10, 0.9, metrics={"eval_bleu": 3.25})], "CONDITIONAL", "eval_bleu=3.25 the run logged no value of these"),
 ])
 def test_own_evaluation_mode_counts_where_it_can_be_compared(
     entries: list[dict[str, Any]], decision: str, told: str, tmp_path: Path
@@ -386,17 +389,59 @@ def test_own_evaluation_mode_counts_where_it_can_be_compared(
     report = judged_by_its_own_mode(tmp_path, entries)
     check = check_of(report)
     assert report["decision"] == decision and told in f"{check['observed']} {check['why']}", report["summary"]
-    is_open = any(one["metrics"]["eval_loss"] == 0.9 and one["status"] == "ok" for one in entries[:1])
-    titles = [item["title"] for item in report["findings"] if "own evaluation" in item["title"]]
+    assert (decision == "CONDITIONAL") == ("eval-check-not-made" in str(report["evidence"]["reasons"]))
+    is_open = any(one["metrics"].get("eval_loss") == 0.9 and one["status"] == "ok" for one in entries[:1])
+    titles = [item["title"] for item in report["findings"] if "own evaluation of what it saved is" in item["title"]]
     assert len(titles) == (is_open and decision == "GO")
 
 
-def judged_by_its_own_mode(place: Path, entries: list[dict[str, Any]]) -> dict[str, Any]:
-    out_dir = replace(HEALTHY, extra={"eval/loss": EVALS}).write(place)
+@pytest.mark.parametrize(("name", "last", "given", "control", "decision", "told"), [
+    ("rec_loss", 0.3141592, 0.3141591, 0.5, "GO", "eval_rec_loss 0.314159 against 0.314159"),
+    ("rec_loss", 0.3141592, 0.3140, 0.5, "NO-GO", "not the model that was evaluated"),
+    ("rec_loss", 0.3141592, 0.3141592, 0.3141592, "NO-GO", "not the model that was evaluated"),
+    ("accuracy", 1.0, 1.0, 0.5, "NO-GO", "not the model that was evaluated"),
+    ("accuracy", 0.0, 0.0, 0.5, "NO-GO", "not the model that was evaluated"),
+    ("accuracy", 0.8125, 0.8125, 0.5, "GO", ""), ("accuracy", 0.81327, 0.81327, 0.5, "GO", "to five digits"),
+])
+def test_metric_that_agrees_to_five_digits_is_of_that_model(
+    name: str, last: float, given: float, control: float, decision: str, told: str, tmp_path: Path
+) -> None:
+    """Another metric of the same answer may depend on the state of the training, as a loss with a part that begins at
+    a step; a constant shows nothing, and a share of few samples only that it cannot be told.
+    """
+    metric = f"eval_{name}"
+    entries = [own(10, 0.9, metrics={"eval_loss": 0.9, metric: given}),
+               own(4, 0.5, is_control=True, metrics={"eval_loss": 0.5, metric: control})]
+    report = judged_by_its_own_mode(tmp_path, entries, **{f"eval/{name}": (0.7,) * 9 + (last,)})
+    check = check_of(report)
+    assert report["decision"] == decision and told in f"{check['observed']} {check['why']}", check
+    assert decision != "GO" or not told or "eval_loss 0.9 against 0.2" in check["observed"]
+    assert bool(told) != any("own evaluation of what" in item["title"] for item in report["findings"])
+
+
+@pytest.mark.parametrize(("forward_ok", "title"), [
+    (None, "no forward pass"), (True, "nothing shows that the reloaded model"),
+])
+def test_evaluation_that_was_not_asked_for_is_named(forward_ok: bool | None, title: str, tmp_path: Path) -> None:
+    """One low finding tells what would prove more; the program is not run again unasked."""
+    out_dir = replace(HEALTHY, reload=(ok(forward_ok=forward_ok),)).write(tmp_path)
+    append(out_dir, [{"path": "step_10", "step": 10, "status": "not-asked", "is_control": False}])
+    report = build_report(out_dir)
+    (finding,) = report["findings"]
+    assert (report["decision"], finding["severity"], title in finding["title"]) == ("GO", "low", True)
+    assert "--eval-check" in finding["fix"] and "--reload-with FILE.py:FUNCTION" in finding["fix"]
+
+
+def judged_by_its_own_mode(place: Path, entries: list[dict[str, Any]], **more: tuple[float, ...]) -> dict[str, Any]:
+    out_dir = replace(HEALTHY, extra={"eval/loss": EVALS, **more}, spec={"eval_check": True}).write(place)
+    append(out_dir, entries)
+    return build_report(out_dir)
+
+
+def append(out_dir: Path, entries: list[dict[str, Any]]) -> None:
     with (out_dir / outdir.JOURNAL).open("a") as stream:
         for number, entry in enumerate(entries, start=1000):
             stream.write(json.dumps({"seq": number, "time": 0.0, "event": "own-evaluation", **entry}) + "\n")
-    return build_report(out_dir)
 
 
 def test_name_of_the_checkpoint_tells_the_value(tmp_path: Path) -> None:
@@ -408,9 +453,10 @@ def test_name_of_the_checkpoint_tells_the_value(tmp_path: Path) -> None:
     assert judged(tmp_path / "b", reload, checkpoints=saved, extra={})["decision"] == "NO-GO"
 
 
-def test_function_makes_saving_needed(tmp_path: Path) -> None:
-    """A run that saved nothing has nothing to give it."""
-    run = RunDir(facts=replace(FACTS, checkpoint_asked=False), spec={"reload_with": "/own.py:check"})
+@pytest.mark.parametrize("asked", [{"reload_with": "/own.py:check"}, {"eval_check": True}])
+def test_function_makes_saving_needed(asked: dict[str, Any], tmp_path: Path) -> None:
+    """A run that saved nothing has nothing to give it, nor to evaluate."""
+    run = RunDir(facts=replace(FACTS, checkpoint_asked=False), spec=asked)
     report = build_report(run.write(tmp_path))
     assert (report["decision"], [one["code"] for one in report["evidence"]["reasons"]]) == (
         "CONDITIONAL", ["checkpoint-missing"])

@@ -146,11 +146,12 @@ def test_fixes_that_run_the_job_again_are_retries_of_it(tmp_path: Path) -> None:
     words = shlex.split(diagnose([tmp_path / "nan"])["next_commands"][-1])
     assert words[-4:] == ["--hp", "lr=0.25", "--approve", "lr"] and "wd=0" in words and "lr=0.5" not in words
     judged = RunDir(exit_code=1, spec={"policy": tmp_path / "policy.toml", "reload_with": "/w/use.py:check",
-                                       "reload_timeout_s": 90.0}).write(tmp_path / "judged")
+                                       "reload_timeout_s": 90.0, "eval_check": True}).write(tmp_path / "judged")
     words = shlex.split(diagnose([judged], exit_code=-11)["next_commands"][0])
     for option, value in (("--policy", str(tmp_path / "policy.toml")), ("--reload-with", "/w/use.py:check"),
                           ("--reload-timeout", "90")):
         assert words[words.index(option) + 1] == value
+    assert "--eval-check" in words
     attached = RunDir(exit_code=1, spec={"attach": "pid:1"}).write(tmp_path / "attached")
     assert "--retry-of" not in str(diagnose([attached], exit_code=-11)["next_commands"])
 
