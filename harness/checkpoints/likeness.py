@@ -25,7 +25,7 @@ MAX_CANDIDATES = 1000
 """Tensors of one shape; of more than this nothing is said."""
 LEAST_ALIKE = 0.5
 FAR_FROM_ALIKE = 0.25
-"""Two standard deviations of chance for 64 values: a model between the start and the end has more in every tensor."""
+"""Two standard deviations of chance for 64 values: a model on the way from the start has more in every tensor."""
 ROUNDING = {"F64": 2.0**-23, "F32": 2.0**-23, "F16": 2.0**-10, "BF16": 2.0**-7}
 """Largest relative difference that a cast makes; the marks themselves are kept as float32."""
 
@@ -77,7 +77,7 @@ def is_unlike(marks: Sequence[Mapping[str, Any]], held: Mapping[Shape, Sequence[
     for mark in marks:
         pieces = held.get(tuple(mark["shape"]), ())
         first, last = (tuple(mark.get(key) or ()) for key in ("values", "values_last"))
-        seen = [one for one in (last, first) if one and max(one) > min(one)]
+        seen = [one for one in (last, first, *mark.get("between", ())) if one and max(one) > min(one)]
         pieces = [piece for piece in pieces if seen and len(piece) == len(seen[0])]
         if not pieces or len(pieces) > MAX_CANDIDATES:
             continue
@@ -90,16 +90,29 @@ def is_unlike(marks: Sequence[Mapping[str, Any]], held: Mapping[Shape, Sequence[
     return bool(told) and sum(told) < max(1, len(told) / 4)
 
 
-def is_partly_unlike(marks: Sequence[Mapping[str, Any]], held: Mapping[Shape, Sequence[Values]]) -> bool:
-    """Whether one parameter's only tensor, by its shape, is like neither of what it was, which was no constant."""
+def is_partly_unlike(
+    marks: Sequence[Mapping[str, Any]], held: Mapping[Shape, Sequence[Values]], wanted: Mapping[Shape, int]
+) -> bool:
+    """Whether one parameter, which began as no constant, has no tensor that is like what it was at any time.
+
+    `wanted`: how many tensors of a shape there are where every parameter has its own; of fewer nothing is said.
+    """
     for mark in marks:
-        pieces = held.get(tuple(mark["shape"]), ())
+        shape = tuple(mark["shape"])
         first, last = (tuple(mark.get(key) or ()) for key in ("values", "values_last"))
-        if len(pieces) == 1 and mark.get("alike") == 1 and len(first) == len(last) == len(pieces[0]) == MAX_VALUES and (
-                min(first) < max(first) and min(last) < max(last)) and (
-                max(correlation(one, pieces[0]) for one in (first, last)) < FAR_FROM_ALIKE):
+        seen = [one for one in (last, first, *mark.get("between", ())) if len(one) == MAX_VALUES]
+        pieces = [piece for piece in held.get(shape, ()) if len(piece) == MAX_VALUES]
+        if not wanted.get(shape, 0) <= len(pieces) <= MAX_CANDIDATES or not pieces or len(seen) < 2 or (
+                min(first) == max(first) or min(last) == max(last)):
+            continue
+        if max(correlation(one, piece) for one in seen for piece in pieces) < far_bound(len(pieces)):
             return True
     return False
+
+
+def far_bound(candidates: int) -> float:
+    """The correlation that the best of so many tensors of another model has with 64 values, or hardly more."""
+    return max(FAR_FROM_ALIKE, (0.5 + math.sqrt(2 * math.log(candidates))) / math.sqrt(MAX_VALUES))
 
 
 def _together(small: Sequence[tuple[Values, Values, Values]]) -> list[bool]:

@@ -43,6 +43,8 @@ class Seen:
     """See probe.marks.ProbeMark."""
     looks: tuple[Mapping[str, Any], ...] = ()
     """See probe.marks.ProbeLook."""
+    unmarked: int = 0
+    """Optimizers that could not be marked: what a checkpoint holds may be theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,8 @@ def seen_by(probe: Mapping[str, Any]) -> Seen:
     processes = [item for item in probe.get("processes") or [] if isinstance(item, dict)]
     best = max(processes, key=lambda one: (one.get("steps") or 0, len(one.get("looks") or ())), default={})
     return Seen(marks=tuple(mark for mark in best.get("marks") or [] if isinstance(mark, dict)),
-                looks=tuple(look for look in best.get("looks") or [] if isinstance(look, dict)))
+                looks=tuple(look for look in best.get("looks") or [] if isinstance(look, dict)),
+                unmarked=int(best.get("unmarked") or 0))
 
 
 def is_delivered(path: str, step: int | None, latest: str | None) -> bool:
@@ -95,7 +98,8 @@ def told(held: Held, seen: Seen, files: Iterable[Path] = ()) -> Told:
     one optimizer made may be what a later one began with: a copy that is tuned after the save.
     """
     found = held.digests
-    moved = [{**mark, "place": place} for place, mark in enumerate(seen.marks) if mark.get("changed")]
+    moved = [{**mark, "place": place, "between": _between(seen.looks, place)}
+             for place, mark in enumerate(seen.marks) if mark.get("changed")]
     groups = [[mark for mark in moved if _number(mark) == number] for number in sorted({*map(_number, moved)})]
     places = {kind: sum(_alike(kind, group) for group in groups) for kind in kinds_of(moved)}
     saved = {os.path.abspath(path) for path in files}  # noqa: PTH100 (a link is the name that was saved to)
@@ -106,14 +110,32 @@ def told(held: Held, seen: Seen, files: Iterable[Path] = ()) -> Told:
                    and _is_one_copy(found, one, group)] if answer.word == HELD else []
         proved = any(_told(held, one, places, seen.looks, saved).word == PROVED for one in earlier)
         answers.append(Told() if proved else Told(word=DOUBT) if earlier else answer)
-    if [answer.word for answer in answers] == [MOVED] and is_partly_unlike(groups[0], _values(held)):
-        return Told(word=UNLIKE)
-    if any(answer.word in (MOVED, PROVED) for answer in answers):
+    values, wanted = _values(held), _wanted(moved, places)
+    is_found = any(answer.word in (MOVED, PROVED) for answer in answers)
+    for number, (group, answer) in enumerate(zip(groups, answers, strict=True)):
         # The critic's parameters may be of the same shapes, and not be saved.
-        answers = [Told(word=MOVED) if answer.word == UNLIKE else answer for answer in answers]
+        has_room = all(len(values.get(tuple(mark["shape"]), ())) >= wanted[tuple(mark["shape"])] for mark in group)
+        if answer.word == UNLIKE and (seen.unmarked or (is_found and not has_room)):
+            answers[number] = Told(word=MOVED)
+        elif answer.word == MOVED and not seen.unmarked and is_partly_unlike(group, values, wanted):
+            answers[number] = Told(word=UNLIKE)
     worst = next((one for word in (HELD, STALE, UNLIKE, DOUBT, PROVED, MOVED) for one in answers if one.word == word),
                  Told())
     return Told(word={DOUBT: "", PROVED: MOVED}.get(worst.word, worst.word), at=worst.at)
+
+
+def _between(looks: Sequence[Mapping[str, Any]], place: int) -> list[Values]:
+    """Values of a mark at looks while it was trained, coarse."""
+    kept = (look.get("values") or () for look in looks)
+    return [tuple(map(float, values[place])) for values in kept if place < len(values) and values[place]]
+
+
+def _wanted(moved: Sequence[Mapping[str, Any]], places: Mapping[Kind, int]) -> dict[Shape, int]:
+    """Tensors of each shape that a checkpoint has where the parameters of every optimizer are in it."""
+    shapes = {tuple(mark["shape"]) for mark in moved}
+    return {shape: max([sum(count for kind, count in places.items() if kind[1] == shape),
+                        *(int(mark.get("total") or 0) for mark in moved if tuple(mark["shape"]) == shape)])
+            for shape in shapes}
 
 
 def _told(
@@ -253,5 +275,6 @@ def _take(tensor: TensorInfo, data: bytes, wanted: set[Kind], held: Held) -> Non
     if (tensor.dtype, shape) in wanted:
         held.digests.setdefault((tensor.dtype, shape), []).append(hashlib.sha256(data).hexdigest())
     values = to_float(data[: VALUES_OF * WIDTHS[tensor.dtype]], tensor.dtype)
+    kept = (float(values[place]) for place in positions(len(values)))
     held.values.setdefault(shape, []).append(
-        (tensor.dtype, tuple(float(values[place]) for place in positions(len(values)))))
+        (tensor.dtype, tuple(value if math.isfinite(value) else 0.0 for value in kept)))

@@ -107,7 +107,7 @@ def check_weights(seen: Observation) -> Check:
         return unproven(name, Reason.WEIGHTS_OUTDATED, expected,
                         f"{path}: the model after update {weights.held_at.get(path)}",
                         "the probe saw the model when this file was saved, and it was another")
-    if weights.unrelated and not weights.learnt:
+    if weights.unrelated:
         return unproven(name, Reason.WEIGHTS_UNRELATED, expected,
                         f"{weights.unrelated[0]} holds what is like no trained parameter",
                         "by values that the probe kept of parameters before the first step and at the end")
@@ -136,8 +136,9 @@ def _passed_by_marks(weights: WeightsSeen, name: str, expected: str) -> Check:
     path = weights.moved[0]
     at = weights.held_at.get(path)
     observed = f"{path} holds others than the optimizer began with" if at is None else (
-        f"{path} holds the model as it was after update {at}")
-    return passed(name, expected, observed, "by digests that the probe took of parameters while they were trained")
+        f"{path} holds tensors as the model had them after update {at}")
+    return passed(name, expected, observed, "by digests that the probe took of parameters while they were trained; "
+                                            "of names they say nothing")
 
 
 def _why_not_compared(seen: Observation) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.checkpoints.naming import is_named_delivered, is_named_reference
+from harness.checkpoints.naming import is_named_aside, is_named_delivered, is_named_reference
 from harness.record.run_record import RunRecord
 
 OWN_EARLIEST = "own-earliest"
@@ -131,7 +131,8 @@ def see_weights(record: RunRecord) -> WeightsSeen:
         holds_start=tuple(one["path"] for one in told if one["word"] == "held"),
         moved=moved,
         held_at={one["path"]: one["at"] for one in told if isinstance(one.get("at"), int)},
-        unrelated=tuple(one["path"] for one in told if one["word"] == "unlike"),
+        unrelated=tuple(one["path"] for one in told if one["word"] == "unlike" and not (
+            is_named_reference(one["path"]) or is_named_aside(one["path"]))),
         outdated=tuple(outdated),
         delivered_unchanged=tuple(path for path in unchanged if not (is_trained and is_named_reference(path))),
     )

@@ -43,6 +43,8 @@ class ProbeMark:
     """At most 64 of its values as the optimizer found it; their places are those of checkpoints.likeness.positions."""
     values_last: tuple[float, ...] = ()
     """The same ones when it was last looked at."""
+    total: int = 0
+    """Parameters of its type and shape that all optimizers have; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class ProbeLook:
     """The file that the program saved to next; None where it did not save, or not to a file."""
     sha256: tuple[str, ...]
     """The first letters of the digest of each mark, in the order of the marks; "" where it was not seen."""
+    values: tuple[tuple[int, ...], ...] = ()
+    """Of each mark the values as whole numbers, the largest being 127; empty where they were not kept."""
 
 
 def read_mark(fields: Fields) -> ProbeMark:
@@ -66,7 +70,8 @@ def read_mark(fields: Fields) -> ProbeMark:
         changed=fields.flag("changed"), uniform=fields.optional("uniform", fields.flag) or False,
         optimizer=fields.optional("optimizer", fields.count) or 0, end=fields.optional("end", fields.text),
         last=fields.optional("last", fields.text), alike=fields.optional("alike", fields.count) or 0,
-        values=_values(fields, "values"), values_last=_values(fields, "values_last"))
+        values=_values(fields, "values"), values_last=_values(fields, "values_last"),
+        total=fields.optional("total", fields.count) or 0)
 
 
 def read_look(fields: Fields) -> ProbeLook:
@@ -77,7 +82,16 @@ def read_look(fields: Fields) -> ProbeLook:
         raise ValueError("looks.sha256 holds what is no digest")
     return ProbeLook(at=fields.count("at"), time=fields.time("time"),
                      path=fields.optional("path", lambda name: fields.text(name, MAX_PATH)),
-                     sha256=tuple(digest or "" for digest in digests))
+                     sha256=tuple(digest or "" for digest in digests), values=_coarse(fields))
+
+
+def _coarse(fields: Fields) -> tuple[tuple[int, ...], ...]:
+    texts = fields.optional("values", lambda name: fields.items(name, MAX_MARKS)) or []
+    try:
+        kept = (base64.b64decode(text or "", validate=True)[:MAX_VALUES] for text in texts)
+        return tuple(tuple(array.array("b", values)) for values in kept)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise ValueError("looks.values is no list of values") from error
 
 
 def _values(fields: Fields, name: str) -> tuple[float, ...]:

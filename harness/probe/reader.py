@@ -145,6 +145,8 @@ class ProbeProcess:
     """At most 64, up to 16 of each optimizer."""
     looks: tuple[ProbeLook, ...]
     """Of these, the earliest first."""
+    unmarked: int
+    """Optimizers of which not all that is to be marked could be, since 64 parameters were."""
     marks_at: int
     """Steps of all optimizers after which they were last looked at: as many on every rank of one program."""
     exchange: ProbeExchange | None
@@ -300,6 +302,7 @@ def _parse(path: Path) -> ProbeProcess:
             read_mark(entry) for entry in fields.objects(name, MAX_MARKS)]) or ()),
         looks=tuple(fields.optional("looks", lambda name: [
             read_look(entry) for entry in fields.objects(name, MAX_LOOKS)]) or ()),
+        unmarked=fields.optional("unmarked", fields.count) or 0,
         marks_at=fields.optional("marks_at", fields.count) or 0,
         exchange=fields.optional("exchange", lambda name: _exchange(fields.object(name))),
         params=fields.optional("params", lambda name: _params(fields.object(name))),

@@ -134,6 +134,16 @@ LOADED = {"path": "a.pt", "step": 10, "adapter": "torch", "status": "ok", "tenso
     ({"marks": ""}, "CONDITIONAL", {"weights-not-compared"}),
     ({"marks": "moved"}, "GO", set()),
     ({"marks": "held"}, "NO-GO", {"weights-unchanged"}),
+    ({"marks": "unlike"}, "CONDITIONAL", {"weights-unrelated"}),
+    ({"marks": "unlike", "path": "out/critic.pt", "comparison": {
+        "kind": "changed", "start_kind": "own-step-0", "changed": 2}}, "GO", set()),
+    ({"marks": "stale", "marks_at": 1}, "CONDITIONAL", {"weights-outdated"}),
+    ({"marks": "stale", "marks_at": 1, "step": None, "path": "best.pt"}, "GO", set()),
+    ({"comparison": {"kind": "unrelated", "start_kind": "own-step-0", "changed": 2}}, "CONDITIONAL",
+     {"weights-unrelated"}),
+    ({"comparison": {"kind": "unrelated", "start_kind": "start-weights", "changed": 2}, "marks": "moved"}, "GO", set()),
+    ({"comparison": {"kind": "changed", "start_kind": "own-step-0", "changed": 2}, "marks": "unlike"}, "CONDITIONAL",
+     {"weights-unrelated"}),
     ({"comparison": {"kind": "changed", "start_kind": "own-step-0", "changed": 2}}, "GO", set()),
     ({"comparison": {"kind": "changed", "start_kind": "own-earliest", "changed": 2}}, "GO", set()),
     ({"comparison": {"kind": "none", "start_kind": "own-earliest"}}, "CONDITIONAL", {"weights-not-compared"}),
@@ -155,7 +165,13 @@ def test_archive_is_compared_by_its_loader(
 
 @pytest.mark.parametrize(("more", "decision", "reasons"), [
     ({}, "CONDITIONAL", {"weights-not-compared"}), ({"moved": ["b"]}, "GO", set()),
-    ({"holds_start": ["b"]}, "NO-GO", {"weights-unchanged"})])
+    ({"holds_start": ["b"]}, "NO-GO", {"weights-unchanged"}),
+    ({"marks": [{"path": "b", "word": "moved", "at": 7}]}, "GO", set()),
+    ({"marks": [{"path": "b", "word": "held"}]}, "NO-GO", {"weights-unchanged"}),
+    ({"marks": [{"path": "b", "word": "moved"}, {"path": "final", "word": "unlike"}]}, "CONDITIONAL",
+     {"weights-unrelated"}),
+    ({"marks": [{"path": "b", "word": "moved"}, {"path": "teacher.pt", "word": "unlike"}]}, "GO", set()),
+    ({"marks": [{"path": "b", "word": "stale", "at": 1}]}, "CONDITIONAL", {"weights-outdated"})])
 def test_lone_checkpoint_needs_a_start_or_marks(
     more: dict[str, Any], decision: str, reasons: set[str], tmp_path: Path
 ) -> None:

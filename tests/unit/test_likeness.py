@@ -55,16 +55,18 @@ def test_only_what_is_like_neither_start_nor_end_is_unlike(
     assert is_unlike([MARK], held) is unlike
 
 
-@pytest.mark.parametrize(("held", "mark", "unlike"), [
-    ([drawn(2)], MARK, True), ([LAST], MARK, False), ([mixed(FIRST, drawn(2), 0.6)], MARK, False), ([], MARK, False),
-    ([drawn(2), drawn(3)], MARK, False), ([drawn(2)], {**MARK, "alike": 2}, False),
-    ([drawn(2)], {**MARK, "values": (0.0,) * 64}, False), ([drawn(2)[:32]], MARK, False),
+@pytest.mark.parametrize(("held", "mark", "wanted", "unlike"), [
+    ([drawn(2)], MARK, 1, True), ([LAST], MARK, 1, False), ([mixed(FIRST, drawn(2), 0.6)], MARK, 1, False),
+    ([], MARK, 1, False), ([(0.0,) * 64], MARK, 1, True), ([drawn(2), drawn(3)], MARK, 2, True),
+    ([drawn(2), drawn(3)], MARK, 1, True), ([drawn(2), LAST], MARK, 2, False), ([drawn(2)], MARK, 2, False),
+    ([drawn(2)], {**MARK, "values": (0.0,) * 64}, 1, False), ([drawn(2)[:32]], MARK, 1, False),
+    ([drawn(2)], {**MARK, "between": [tuple(127 * value for value in drawn(2))]}, 1, False),
 ])
-def test_one_tensor_that_is_another_is_seen_by_its_shape(
-    held: list[Values], mark: dict[str, Any], unlike: bool
+def test_a_tensor_that_is_another_is_seen_by_its_shape(
+    held: list[Values], mark: dict[str, Any], wanted: int, unlike: bool
 ) -> None:
-    """Where no other can be meant, and its start is no constant, which a few noisy steps leave in any direction."""
-    assert is_partly_unlike([{"alike": 1, **mark}], {(8, 8): held}) is unlike
+    """Where every parameter has a tensor of its own, and its start is no constant, from which noise leads anywhere."""
+    assert is_partly_unlike([mark], {(8, 8): held}, {(8, 8): wanted}) is unlike
 
 
 @pytest.mark.parametrize(("held", "unlike"), [

@@ -24,7 +24,7 @@ OPTIMIZER = {
 }
 MARK = {"dtype": "F32", "shape": [4], "sha256": "0" * 64, "changed": True, "end": "1" * 64,
         "values": "AACAPwAAAEAAAEBAAADAfw==", "values_last": None}
-LOOK = {"at": 16, "time": 5.0, "path": "/out/model.pt", "sha256": ["0123abcd"]}
+LOOK = {"at": 16, "time": 5.0, "path": "/out/model.pt", "sha256": ["0123abcd"], "values": ["fwCB", None]}
 WHOLE: dict[str, Any] = {
     "format": 1,
     "pid": 41,
@@ -92,6 +92,7 @@ def test_whole_file_is_read(tmp_path: Path) -> None:
     assert (process.marks[0].values, process.marks[0].values_last) == ((1.0, 2.0, 3.0, 0.0), ())
     assert [(look.at, look.path, look.sha256) for look in process.looks] == [
         (16, "/out/model.pt", ("0123abcd",)), (25, None, ("",))]
+    assert process.looks[0].values == ((127, 0, -127), ())
 
 
 def test_values_are_kept_of_the_process_that_trained_most(tmp_path: Path) -> None:
@@ -153,6 +154,9 @@ def test_partial_and_foreign_names_are_passed_over(tmp_path: Path) -> None:
         ({"looks": [{**LOOK, "at": -1}]}, "looks.at is not a count"),
         ({"looks": [{**LOOK, "sha256": ["../x"]}]}, "looks.sha256 holds what is no digest"),
         ({"looks": [LOOK] * 41}, "looks is not a short list"),
+        ({"looks": [{**LOOK, "values": ["A"]}]}, "looks.values is no list of values"),
+        ({"looks": [{**LOOK, "values": [7]}]}, "looks.values is no list of values"),
+        ({"unmarked": -1}, "unmarked is not a count"),
     ],
 )
 def test_odd_field_makes_the_file_a_problem(tmp_path: Path, change: dict[str, Any], problem: str) -> None:

@@ -245,6 +245,7 @@ class Probe:
             "grad": self.grad,
             "marks": self.marks.to_json(),
             "looks": self.marks.looks_json(),
+            "unmarked": self.marks.unmarked,
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
             "clean_exit": clean_exit,

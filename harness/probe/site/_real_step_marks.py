@@ -30,6 +30,8 @@ DTYPES = {"torch.float32": "F32", "torch.float64": "F64", "torch.float16": "F16"
 """As safetensors names the types."""
 MAX_VALUES, VALUES_OF = 64, 4096
 """Values that are kept of a parameter, spread evenly over its first 4096 elements."""
+MAX_COARSE = 8
+"""Looks, the latest, of which values are kept, as shares of the largest in 127 steps."""
 MAX_LOOKS = 40
 """Remembered, the latest: with 16 parameters that is 6 KB."""
 MAX_PATH = 500
@@ -54,6 +56,8 @@ class StartMarks:
         self.optimizers = 0
         self.at = 0
         self.looks = []
+        self.counted = {}
+        self.unmarked = 0
 
     def take(self, optimizer):
         """Digest the parameters of a new torch optimizer, which `renew` does again at its first step."""
@@ -64,7 +68,10 @@ class StartMarks:
     def add(self, params):
         """Digest some of the parameters of one optimizer; whether there was room for any."""
         known = {id(mark["ref"]()) for mark in self.marks}
-        chosen = choose([param for param in params if id(param) not in known])[: MAX_MARKS - len(self.marks)]
+        self._count(params)
+        wanted = choose([param for param in params if id(param) not in known])
+        chosen = wanted[: MAX_MARKS - len(self.marks)]
+        self.unmarked += len(chosen) < len(wanted)
         alike = {}
         for param in params:
             kind = (str(value_of(param).dtype), tuple(param.shape))
@@ -87,6 +94,12 @@ class StartMarks:
             )
         self.optimizers += bool(chosen)
         return bool(chosen)
+
+    def _count(self, params):
+        """Parameters of each type and shape, over all optimizers."""
+        for param in params:
+            kind = (str(value_of(param).dtype), tuple(int(size) for size in param.shape))
+            self.counted.setdefault(kind, set()).add(id(param))
 
     def renew(self, optimizer):
         """Before a step: at the first one what was loaded since the optimizer was made is the start."""
@@ -123,8 +136,11 @@ class StartMarks:
         """Keep what a look saw after so many steps, and what was then saved where."""
         if any(seen):
             digests = [digest and digest[:SHORT] for digest in seen]
-            self.looks.append({"at": steps, "time": time.time(), "path": path, "sha256": digests})
+            self.looks.append({"at": steps, "time": time.time(), "path": path, "sha256": digests, "values": [
+                coarse(mark["values_last"]) if digest else None for mark, digest in zip(self.marks, seen)]})  # noqa: B905
             del self.looks[:-MAX_LOOKS]
+            for look in self.looks[:-MAX_COARSE]:
+                look["values"] = []
 
     def _see(self, mark):
         """The digest of a parameter that lives and has its shape, else None."""
@@ -139,7 +155,11 @@ class StartMarks:
 
     def to_json(self):
         """The `marks` list."""
-        return [{key: value for key, value in mark.items() if key != "ref"} for mark in self.marks]
+        names = {short: long for long, short in DTYPES.items() if long.startswith("torch.")}
+        totals = [max(len(self.counted.get((kind, tuple(mark["shape"])), ())) for kind in (
+            names[mark["dtype"]], names[mark["dtype"]].rpartition(".")[2])) for mark in self.marks]
+        return [{**{key: value for key, value in mark.items() if key != "ref"}, "total": total}
+                for mark, total in zip(self.marks, totals)]  # noqa: B905 (Python 3.10)
 
     def looks_json(self):
         """The `looks` list."""
@@ -206,6 +226,17 @@ def packed(values):
     if sys.byteorder == "big":
         kept.byteswap()
     return base64.b64encode(kept.tobytes()).decode("ascii")
+
+
+def coarse(text):
+    """Packed values in a quarter of the room: whole numbers between -127 and 127, the largest being 127."""
+    kept = array.array("f")
+    kept.frombytes(base64.b64decode(text))
+    if sys.byteorder == "big":
+        kept.byteswap()
+    largest = max(map(abs, kept), default=0.0) or 1.0
+    numbers = array.array("b", [round(127 * value / largest) for value in kept])
+    return base64.b64encode(numbers.tobytes()).decode("ascii")
 
 
 def listen_to_saves(module, looking):

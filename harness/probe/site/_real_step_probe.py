@@ -376,6 +376,7 @@ class Probe:
             "marks": self.marks.to_json(),
             "marks_at": self.marks.at,
             "looks": self.marks.looks_json(),
+            "unmarked": self.marks.unmarked,
             "exchange": self.exchange.to_json(),
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
