@@ -26,6 +26,8 @@ def check_resume(seen: Observation) -> Check:
     if facts.get("exit_code") != 0:
         return failed(NAME, Reason.RESUME_FAILS, expected, f"exit code {facts.get('exit_code')}",
                       f"the command does not go on from its checkpoint of step {at}")
+    if restarted := _restarted(seen, facts, expected):
+        return restarted
     if not facts.get("points") or not any(tells_weights(str(tag)) for tag in facts.get("tags") or []):
         return unproven(NAME, Reason.RESUME_UNPROVEN, expected, "no telling point after the checkpoint",
                         f"no loss or gradient norm that both runs logged lies after step {at}; log more often")
@@ -41,6 +43,31 @@ def check_resume(seen: Observation) -> Check:
     largest, rtol = facts.get("max_relative") or 0.0, facts.get("rtol") or 0.0
     how = "bit for bit" if facts.get("exact") else f"within {rtol:g} (at most {largest:.2g})"
     return passed(NAME, expected, observed, how)
+
+
+def _restarted(seen: Observation, facts: dict[str, Any], expected: str) -> Check | None:
+    """Whether it trained from the start again: its series begins where the uninterrupted run's does.
+
+    The rows may be a history that the checkpoint brought along: as many updates as the whole run's, or a first row
+    that this launch itself made, shows that they are not. Fewer updates show that it went on.
+    """
+    begins, first = facts.get("begins"), facts.get("expected_begins")
+    updates, whole, at = facts.get("updates"), seen.probe.steps, facts.get("at")
+    longer = (facts.get("last_step") or 0) > (facts.get("expected_last") or 0)
+    later = isinstance(begins, int) and isinstance(first, int) and begins > first
+    if longer or later or (updates and whole and updates < whole):
+        return None
+    if updates and whole:
+        return failed(NAME, Reason.RESUME_IGNORED, expected, f"{updates} updates, and {whole} of the whole run",
+                      f"it was to go on from step {at}, and trained from the start again")
+    if begins is None or first is None:
+        return None
+    shown = f"its first logged step is {begins}"
+    if facts.get("is_live"):
+        return failed(NAME, Reason.RESUME_IGNORED, expected, shown,
+                      f"it was to go on from step {at}, and trained from the start again")
+    return unproven(NAME, Reason.RESUME_UNPROVEN, expected, shown,
+                    f"it was to go on from step {at}: these rows may be a history that it restored, or trained anew")
 
 
 def _shown(value: object) -> str:

@@ -142,6 +142,7 @@ SHAPES: Mapping[str, Any] = {
     "resume-check": {
         "problem": TEXT, "at": int, "exit_code": int, "points": int, "exact": bool, "suspected": TEXT, "rtol": NUMBER,
         "max_relative": NUMBER, "last_step": int, "expected_last": int, "tags": [TEXT],
+        "begins": int, "expected_begins": int, "is_live": bool, "updates": int,
         "first": {"tag": TEXT, "step": int, "expected": NUMBER, "actual": NUMBER, "rel_error": NUMBER},
     },
     "effective-values": {"values": dict},

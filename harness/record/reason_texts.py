@@ -276,6 +276,9 @@ REASONS: dict[Reason, ReasonSpec] = {
     Reason.RESUME_FAILS: _reason(
         _B, "the command does not go on from its own checkpoint to its end",
         "resume it by hand; read resume-check/second/output.log"),
+    Reason.RESUME_IGNORED: _reason(
+        _B, "a run that was told to resume trained from the start again",
+        "load the checkpoint that the flag names, and begin after its step"),
     Reason.RESUME_DIVERGES: _reason(
         _B, "a resumed run parts from the uninterrupted one",
         "save and restore the suspected state with the checkpoint; name a tolerance where the trainer is not exact"),

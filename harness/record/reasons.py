@@ -94,6 +94,7 @@ class Reason(str, Enum):
     REWARD_MISMATCH = "reward-mismatch"
     TRANSCRIPT_BROKEN = "transcript-broken"
     RESUME_FAILS = "resume-fails"
+    RESUME_IGNORED = "resume-ignored"
     RESUME_DIVERGES = "resume-diverges"
     RESUME_REPLAYS_DATA = "resume-replays-data"
     RESUME_RESTARTS_SCHEDULER = "resume-restarts-scheduler"

@@ -11,7 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from harness.record.run_record import open_record
 from harness.record.store import MetricStore
 from harness.supervise.log import LogWriter
 from harness.supervise.preflight import Plan
+from harness.supervise.resumed import beginning
 
 POLL_S = 0.1
 SPARE_S = 120.0
@@ -83,10 +84,13 @@ def _check(plan: Plan, root: Path, steps: list[int], seconds: float, must_end: C
     runner = _Runner(plan, journal, must_end)
     checkpoint = runner.until_saved(first, at, limit)
     resumed = _with_resume(plan, second, checkpoint)
-    code = runner.to_its_end(Place(root=second.root, argv=resumed, saves=second.saves, metrics=second.metrics), limit)
+    launched, probed = time.time(), second.root / outdir.PROBE_DIR
+    code = runner.to_its_end(replace(second, argv=resumed), limit, probed)
     found = compare_resumption(_series(plan.spec.out_dir, plan), _joined(plan, second), at, rtol=_rtol(plan))
     return {"at": at, "checkpoint": outdir.relative(plan.spec.out_dir, str(checkpoint)), "exit_code": code,
-            "argv": plan.redactor.argv(list(resumed)), **_facts(found)}
+            "argv": plan.redactor.argv(list(resumed)), **_facts(found),
+            **beginning(plan.spec.out_dir, second.metrics, second.saves, probed, tags=found.tags, at=at,
+                        launched=launched)}
 
 
 def _rtol(plan: Plan) -> float:
@@ -171,8 +175,11 @@ class _Runner:
         files = [item for path in paths for item in (path.rglob("*") if path.is_dir() else (path,)) if item.is_file()]
         return bool(files) and time.time() - max(item.stat().st_mtime for item in files) > 1.0
 
-    def to_its_end(self, place: Place, limit_s: float) -> int | None:
-        """Exit code; None for a signal. Unproven where it did not end."""
+    def to_its_end(self, place: Place, limit_s: float, probed: Path) -> int | None:
+        """Exit code; None for a signal. Unproven where it did not end. The probe, where asked for, counts there."""
+        if self.plan.spec.probe:
+            probed.mkdir(exist_ok=True)
+            self.environ = {**self.environ, ENV_DIR: str(probed)}
         code = self._run(place, lambda: False, limit_s)
         if code is None:
             raise Unproven(f"the resumed command did not end within {limit_s:.0f} s; see {place.root / 'output.log'}")

@@ -64,6 +64,20 @@ def test_forgotten_state_is_named(forgotten: str, reason: str, suspected: str, t
     assert f"suspected state: {suspected}" in check["why"]
 
 
+def test_resume_that_is_ignored_is_no_go(tmp_path: Path) -> None:
+    """The same seed gives the same losses, point by point, from the first step on."""
+    report, check = run(tmp_path, [str(RESUMABLE), "--max-steps", "40", "--forget", "all"])
+    assert (report["decision"], reasons(report)) == ("NO-GO", {"resume-ignored"}), check
+    assert check["observed"] == "40 updates, and 40 of the whole run"
+
+
+def test_resume_that_is_ignored_is_told_without_the_probe(tmp_path: Path) -> None:
+    """By rows that the resumed launch wrote of steps before its checkpoint."""
+    report, check = run(tmp_path, [str(RESUMABLE), "--max-steps", "40", "--forget", "all"], probe=False)
+    assert report["decision"] == "NO-GO", check
+    assert (check["status"], check["observed"]) == ("failed", "its first logged step is 1")
+
+
 def test_resume_that_fails_is_no_go(tmp_path: Path) -> None:
     """Its exit code is told."""
     report, check = run(tmp_path, [str(RESUMABLE), "--max-steps", "40", "--refuse"])

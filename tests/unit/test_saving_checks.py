@@ -88,6 +88,11 @@ BROKEN = {
     "resume-diverges": Broken(check="resume", resume=PARTED),
     "resume-replays-data": Broken(check="resume", resume={**PARTED, "suspected": "data-replayed"}),
     "resume-restarts-scheduler": Broken(check="resume", resume={**PARTED, "suspected": "scheduler-restarted"}),
+    "resume-ignored": Broken(
+        check="resume", resume={**PARTED, "first": None, "begins": 1, "expected_begins": 1, "is_live": True}),
+    "resume-unproven-by-its-history": Broken(
+        check="resume", decision="CONDITIONAL", code="resume-unproven",
+        resume={**PARTED, "first": None, "begins": 1, "expected_begins": 1, "is_live": False}),
     "resume-fails": Broken(check="resume", resume={"at": 5, "exit_code": 1}),
     "resume-unproven": Broken(check="resume", decision="CONDITIONAL", resume={"problem": "no flag resumes"}),
     "resume-unproven-by-its-rate": Broken(

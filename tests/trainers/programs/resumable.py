@@ -3,7 +3,7 @@
 A regression on shuffled batches with dropout, momentum and a decaying learning rate; 40 steps, saved every 10 as
 step_NNNNNN.pt, logged at every step with the fingerprint of its batch. `--forget STATE` leaves one state out when it
 resumes: data (the order begins again), order (another order), scheduler, optimizer, rng; nothing by default.
-`--refuse` fails when it is asked to resume.
+`--forget all` trains from the start again. `--refuse` fails when it is asked to resume.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
     order, start = batches(1), 0
-    if args.resume:
+    if args.resume and args.forget != "all":
         state = torch.load(args.resume, weights_only=True)
         model.load_state_dict(state["model"])
         start = state["step"]
