@@ -39,6 +39,8 @@ MODEL_TIME_LIMIT_S = 60.0
 CODELESS = ("torch", "safetensors", "deepspeed", "torch-distributed")
 """Adapters of formats that hold tensors and nothing of a model's code."""
 DIFFERENCES = ("missing", "unexpected", "mismatched")
+FAILURES = ("missing", "mismatched", "error_kind")
+"""What the class that is named says of a checkpoint that it does not load."""
 LEFT_OUT = ("REAL_STEP_PROBE_DIR", "CUDA_VISIBLE_DEVICES")
 QUIET = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "",
@@ -158,7 +160,7 @@ def _size(base: Path | None) -> int:
 
 def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:
     """The answer with what a second child found, which runs the program's classes: what becomes of that child is no
-    fault of the checkpoint, and only differences that it names are one."""
+    fault of the checkpoint, and of a class that was guessed nothing is."""
     need = LEAST_MEMORY_BYTES + int(MEMORY_FACTOR * target.bytes)
     if need > psutil.virtual_memory().available:
         return {**answer, "notes": [*answer.get("notes", ()), f"no forward pass was made: it takes {need >> 20} MiB"]}
@@ -169,10 +171,11 @@ def _with_model(answer: dict[str, Any], target: Target, where: Surroundings, mem
         "program": _program(target.program) if where.function is None else None}
     found = _ask(request, target, limited, memory_bytes)
     notes = [*answer.get("notes", ()), *found.get("notes", ())]
-    is_told = found.get("status") == "ok" or any(found.get(name) for name in (*DIFFERENCES, "error_kind"))
+    is_told = found.get("status") == "ok" or any(found.get(name) for name in FAILURES)
     if not is_told:
         return {**answer, "notes": [*notes, f"no forward pass was made: {found.get('error')}"[:500]]}
-    kept = [name for name in ("status", "error", "error_kind", "dtype_changes", *DIFFERENCES) if name in found]
+    kept = [name for name in ("status", "error", "error_kind", "dtype_changes", "doubts", *DIFFERENCES)
+            if name in found]
     forward = found.get("forward_ok") if found.get("forward_ok") is not None else answer.get("forward_ok")
     return {**answer, **{name: found[name] for name in kept}, "forward_ok": forward, "notes": notes}
 
@@ -186,8 +189,7 @@ def _is_start(target: Target) -> bool:
 
 def _program(sources: Sources | None) -> dict[str, Any] | None:
     return None if sources is None else {
-        "files": [str(path) for path in sources.files], "options": dict(sources.options), "argv": list(sources.argv),
-        "whole": sources.whole and sources.is_same()}
+        "files": [str(path) for path in sources.files], "options": dict(sources.options), "argv": list(sources.argv)}
 
 
 def _ask(request: Mapping[str, Any], target: Target, where: Surroundings, memory_bytes: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def advisories(seen: Observation) -> list[dict[str, Any]]:
     if seen.facts is None or seen.record.store is None:
         return []
     found = [_ratio(seen), _agreement(seen), _preference(seen), _margin(seen), _skipped(seen), _cut(seen),
-             _unused(seen), _rate_ended(seen), _evaluates_otherwise(seen)]
+             _doubted(seen) or _unused(seen), _rate_ended(seen), _evaluates_otherwise(seen)]
     return [item for item in found if item is not None]
 
 
@@ -128,6 +128,16 @@ def _unused(seen: Observation) -> dict[str, Any] | None:
     return _finding("no forward pass was made with the reloaded model", f"{', '.join(unused[:3])}: its tensors were "
                     "read, and the code of its model is not in it", f"give {USAGE}, which uses it as you would{more}",
                     severity="low")
+
+
+def _doubted(seen: Observation) -> dict[str, Any] | None:
+    """What a class of the program that was guessed says of the checkpoint."""
+    doubts = [f"{item.get('path')}: {doubt}" for item in reloads_of(seen) for doubt in item.get("doubts") or ()]
+    if not doubts:
+        return None
+    return _finding("what was saved may not be all of the model", f"{'; '.join(doubts[:3])}; which class it is of and "
+                    "its input were guessed", f"if that is not meant, see what the program saves; give {USAGE}, which "
+                    "uses it as you would")
 
 
 def _rate_ended(seen: Observation) -> dict[str, Any] | None:

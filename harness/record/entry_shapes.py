@@ -26,7 +26,7 @@ RELOAD = {
     "path!": TEXT, "status!": TEXT, "step": int, "adapter": TEXT, "error": TEXT, "missing": [TEXT],
     "unexpected": [TEXT], "mismatched": [TEXT], "nonfinite": [TEXT], "tensors": int, "eval_loss": NUMBER,
     "marks": TEXT, "marks_at": int, "command": TEXT, "samples": [dict], "notes": [TEXT], "dtype_changes": [TEXT],
-    "seconds": NUMBER, "peak_memory_bytes": int,
+    "doubts": [TEXT], "seconds": NUMBER, "peak_memory_bytes": int,
     "function": {"name!": TEXT, "status!": TEXT, "error": TEXT, "metrics": dict, "nonfinite": [TEXT], "outputs": int},
 }
 DATASET_PROBLEM = {"code!": TEXT, "message!": TEXT, "reason": TEXT, "count": int}

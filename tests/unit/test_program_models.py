@@ -306,10 +306,6 @@ def test_number_that_the_program_reads_from_its_data_is_tried(
     assert (lacking["status"], lacking["forward_ok"], lacking["missing"]) == ("ok", None, []), lacking
 
 
-SWAP = """
-    def swap(self):
-        self.last = nn.Linear(self.last.in_features, 2, bias=False)
-"""
 LATE = """
 class Late(Net):
     def __init__(self, missing, more):
@@ -323,44 +319,31 @@ def without(*names: str) -> dict[str, torch.Tensor]:
     return {name: item for name, item in net().items() if name not in names}
 
 
-@pytest.mark.parametrize(("state", "made", "field", "named"), [
-    (without("last.bias"), "model = Net()", "missing", "last.bias"),
-    (net() | {"last.bias": torch.ones(3)}, "model = Net(8)", "mismatched", "last.bias"),
-    (net(16) | {"norm.bias": torch.ones(0)}, "model = Net(args.hidden_size)", "mismatched", "norm.bias"),
-])
-def test_difference_from_the_class_that_is_known_fails(
-    state: Any, made: str, field: str, named: str, tmp_path: Path
-) -> None:
-    """A key that is not there would be newly initialised; another shape does not load."""
+@pytest.mark.parametrize("made", ["model = Net()", "model = Net(8)\n    kept = dict(model.named_parameters())"])
+def test_key_that_its_class_has_is_a_doubt(made: str, tmp_path: Path) -> None:
+    """What a program means to save is not told, so that it is loaded all the same, and the key is named."""
     program(tmp_path, NETS + MAIN.format(made))
-    answer = loaded(state, tmp_path)
-    assert (answer["status"], answer[field], answer["forward_ok"]) == ("failed", [named], None), answer
-    assert named in answer["error"]
+    answer = loaded(without("last.bias"), tmp_path)
+    assert (answer["status"], answer["missing"], answer["forward_ok"]) == ("ok", [], None), answer
+    assert answer["doubts"] == ["its keys are nearly those of Net: missing last.bias"]
 
 
-@pytest.mark.parametrize(("state", "made"), [
-    (without("last.bias"), "model = Net()\n    kept = {k: v for k, v in model.state_dict().items() if k}"),
-    (without("last.bias"), "model = Net()\n    model.load_state_dict({}, strict=False)"),
-    (without("last.bias"), "model = Net()\n    model.last = nn.Linear(8, 2, bias=False)"),
-    (without("last.bias"), "model = Net()\n    model.swap()"),
-    (without("last.bias"), "import copy\n    model = Net()\n    copy.surgery(model)"),
-    (without("last.bias"), "from torch.nn.utils import prune\n    model = Net()"),
-    (without("last.bias"), "model = Net(compute())"),
-    (without("last.bias"), "model = Net(compute())\n    other = Net()"),
-    (without("last.bias"), "model = Net()\n    class Run:\n        def __init__(self):\n            Net(self.width)"),
-    (without("last.bias"), "KINDS = {'late': Late}\n    model = KINDS['late'](2)\n    other = Net()"),
-    (without("last.bias"), "args.hidden_size = 9\n    model = Net(args.hidden_size)"),
-    (without("last.bias", "norm.bias"), "model = Net()"),
-    (net() | {"more": torch.ones(2)}, "model = Net()"),
-    (net(9), "model = Net()"),
-    ({"a": torch.ones(2)}, "model = Net()"),
+@pytest.mark.parametrize(("state", "made", "nearly"), [
+    (without("last.bias"), "model = Net(compute())", True),
+    (without("last.bias"), "KINDS = {'late': Late}\n    model = KINDS['late'](2)\n    other = Net()", True),
+    (net() | {"more": torch.ones(2)}, "model = Net()", True),
+    (net() | {"last.bias": torch.ones(3)}, "model = Net(8)", True),
+    (without("last.bias", "norm.bias"), "model = Net()", False),
+    (net(9), "model = Net()", False),
+    ({"a": torch.ones(2)}, "model = Net()", False),
 ])
-def test_difference_that_may_be_meant_is_a_note(state: Any, made: str, tmp_path: Path) -> None:
-    """What the program chooses to save, changes afterwards, or makes in a way that is not told; other models."""
-    program(tmp_path, NET + (SWAP if "swap" in made else LATE if "Late" in made else "") + MAIN.format(made))
+def test_difference_is_never_a_failure(state: Any, made: str, nearly: bool, tmp_path: Path) -> None:
+    """Keys that are lacking, of another shape or more, of a class that is made in a way that is not told; others."""
+    program(tmp_path, NET + (LATE if "Late" in made else "") + MAIN.format(made))
     answer = looked_at(state, tmp_path)
-    assert (answer["status"], answer["forward_ok"], answer["missing"]) == ("ok", None, []), answer
-    assert "class of the program" in answer["notes"][-1] or "nearly those of Net" in answer["notes"][-1]
+    assert (answer["status"], answer["forward_ok"], answer["missing"], answer["mismatched"]) == ("ok", None, [], [])
+    assert ("nearly those of Net" if nearly else "no class of the program") in answer["notes"][-1]
+    assert bool(answer["doubts"]) == (nearly and "last.bias" not in state)
 
 
 GLOBAL = """
@@ -389,28 +372,28 @@ def test_size_that_the_program_learns_as_it_runs_is_no_difference(tmp_path: Path
     program(tmp_path, GLOBAL)
     rest = nn.ModuleDict({"ids": nn.Embedding(5, 4), "rest": nn.ModuleList([nn.Linear(4, 4) for _ in range(8)])})
     answer = looked_at(rest.state_dict(), tmp_path)
-    assert (answer["status"], answer["mismatched"]) == ("ok", []) and "SIZE" in answer["notes"][-1], answer
+    assert (answer["status"], answer["mismatched"], answer["doubts"]) == ("ok", [], []), answer
 
 
-@pytest.mark.parametrize(("layers", "output", "scale", "told"), [
-    ("self.a = nn.Linear(4, 3); self.b = nn.Linear(3, 2)", "self.b(self.a(x))", 1e30, False),
-    ("self.a = nn.Linear(4, 3)", "torch.log(torch.softmax(self.a(x), -1))", 1e4, None),
-    ("self.a = nn.Linear(4, 3)", "torch.log(-torch.relu(self.a(x)) - 1)", 1.0, None),
-    ("self.a = nn.Linear(4, 3)", "torch.exp(self.a(x).abs().sum() * 1e3 + x.sum() * 0)[None]", 1.0, None),
-    ("self.a = nn.Linear(5, 3)", "self.a(x).reshape(7, 9)", 1.0, None),
+@pytest.mark.parametrize(("layers", "output", "scale", "is_doubt"), [
+    ("self.a = nn.Linear(4, 3); self.b = nn.Linear(3, 2)", "self.b(self.a(x))", 1e30, True),
+    ("self.a = nn.Linear(4, 3)", "torch.log(torch.softmax(self.a(x), -1))", 1e4, True),
+    ("self.a = nn.Linear(4, 3)", "torch.log(-torch.relu(self.a(x)) - 1)", 1.0, False),
+    ("self.a = nn.Linear(4, 3)", "torch.exp(self.a(x).abs().sum() * 1e3 + x.sum() * 0)[None]", 1.0, False),
+    ("self.a = nn.Linear(5, 3)", "self.a(x).reshape(7, 9)", 1.0, False),
 ])
-def test_values_that_are_not_finite_are_held_against_weights_alone(
-    layers: str, output: str, scale: float, told: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_values_that_are_not_finite_are_a_doubt(
+    layers: str, output: str, scale: float, is_doubt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not against a saturated model, nor a class that gives NaN before training; a refused guess proves nothing."""
+    """Where an untrained model of the class gives finite ones; a refused guess proves nothing. Never a failure."""
     monkeypatch.syspath_prepend(SITE)
     torch.manual_seed(0)
     model = made_of(tmp_path, layers, output, "x")
     model.load_state_dict({name: item * scale for name, item in model.state_dict().items()})
     answer = importlib.import_module("_answer").Answer("torch")
     importlib.import_module("_forward").forward(model, lambda: made_of(tmp_path, layers, output, "x"), answer)
-    assert answer.fields["forward_ok"] is told, answer.fields
-    assert (answer.fields["status"] == "failed") == (told is False) and (told is False or answer.fields["notes"])
+    assert (answer.fields["forward_ok"], answer.fields["status"]) == (None, "ok") and answer.fields["notes"]
+    assert bool(answer.fields["doubts"]) == is_doubt, answer.fields
 
 
 def test_crash_of_the_programs_own_code_is_no_fault_of_the_checkpoint(tmp_path: Path) -> None:
@@ -510,20 +493,6 @@ def test_average_of_models_is_passed_forward(tmp_path: Path) -> None:
     state = {f"module.{name}": item for name, item in net().items()} | {"n_averaged": torch.tensor(3)}
     answer = looked_at(state, tmp_path)
     assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer
-
-
-def test_program_that_was_written_since_the_start_is_no_witness(tmp_path: Path) -> None:
-    """It may have another class by then; as long as it is the same, the missing key fails."""
-    program(tmp_path, NET + "\nmodel = Net()\n")
-    (tmp_path / "saved").mkdir()
-    torch.save(without("last.bias"), tmp_path / "saved" / "model.pt")
-    sources = sources_of(tmp_path, "python train.py")
-    target = replace(target_of(find_checkpoints(tmp_path / "saved")[-1]), program=sources)
-    where = Surroundings(interpreter=Path(sys.executable), workdir=tmp_path, environ=os.environ)
-    assert sources.is_same() and reload_checkpoint(target, where)["status"] == "failed"
-    program(tmp_path, NET + "\nmodel = Net()  # the next idea\n")
-    answer = reload_checkpoint(target, where)
-    assert (answer["status"], answer["missing"]) == ("ok", []) and "as they were" in answer["notes"][-1], answer
 
 
 def test_files_that_read_the_command_line_see_the_programs(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Answer:
             "adapter": adapter, "status": "ok", "error": None, "missing": [], "unexpected": [], "mismatched": [],
             "nonfinite": [], "dtype_changes": [], "tensors": 0, "forward_ok": None, "samples": [], "notes": [],
             "eval_loss": None, "pickle_allowed": False, "values_read": False,
-            "comparison": None, "mark_digests": [],
+            "comparison": None, "mark_digests": [], "doubts": [],
         }
 
     def names(self, field, names):
@@ -39,6 +39,11 @@ class Answer:
     def note(self, text):
         """Something worth knowing that breaks nothing."""
         self.fields["notes"].append(str(text)[:500])
+
+    def doubt(self, text):
+        """What a guess found and cannot tell for sure: a note that is worth a look."""
+        self.note(text)
+        self.fields["doubts"].append(str(text)[:500])
 
     def fail(self, error):
         """The first failure counts."""

@@ -1,7 +1,7 @@
 """How a program makes its models, from its source: each call of a class of torch's modules, its arguments resolved.
 
 An argument is a literal, a name that stands for one, an option of the command line, or what the checkpoint itself
-holds under that name. `sure` tells whether nothing of it was guessed.
+holds under that name.
 """
 
 # mypy: ignore-errors
@@ -12,7 +12,6 @@ import inspect
 import operator
 import types
 
-from _choices import stored_attributes
 from _program import FUNCTIONS, PURE, bindings, dotted
 
 MAX_DEPTH = 40
@@ -21,7 +20,6 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
               ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_}
 _BUILTINS = {item.__name__: item for item in (
     len, int, float, str, bool, range, dict, list, tuple, set, frozenset, sorted, min, max, sum, round, abs)}
-PLAIN = (int, float, str, bool, type(None), list, tuple, dict, set, frozenset, range)
 
 
 class Unknown(Exception):
@@ -34,21 +32,17 @@ class Construction:
 
     kind: type
     make: object
-    sure: bool = False
     is_root: bool = False
     """Whether it is made outside of every class of modules."""
     where: str = ""
-    call: object = None
-    """The call in the program's source."""
 
 
 def constructions_of(sources, tables, options):
-    """(Constructions as the program's calls have them, whether each class of its own that it makes was resolved).
+    """Constructions as the program's calls have them.
 
-    `tables`: mappings that the checkpoint holds; `options`: the command line's, which are sure.
+    `tables`: mappings that the checkpoint holds; `options`: the command line's.
     """
-    own = classes_of(sources)
-    found, resolved = [], True
+    found = []
     for reader, call, is_root in calls_of(sources, tables, options):
         kind = reader.kind(call.func)
         if kind is None or len(found) >= MAX_CALLS:
@@ -56,12 +50,11 @@ def constructions_of(sources, tables, options):
         try:
             reader.arguments(call)
         except Exception:
-            resolved = resolved and not (is_root and kind in own)
             continue
         file = reader.source.path.rpartition("/")[2]
-        found.append(Construction(kind=kind, make=_maker(reader, call), sure=reader.sure, is_root=is_root, call=call,
+        found.append(Construction(kind=kind, make=_maker(reader, call), is_root=is_root,
                                   where=f"as in {file}:{call.lineno}"))
-    return found, resolved
+    return found
 
 
 def calls_of(sources, tables, options):
@@ -69,10 +62,9 @@ def calls_of(sources, tables, options):
     by_name = {}
     for kind in classes_of(sources):
         by_name.setdefault(kind.__name__, kind)
-    stored = stored_attributes(sources)
     for source in sources:
         for call, scopes, is_root in _calls(source.tree, by_name):
-            yield _Reader(source, scopes, tables, options, by_name, stored), call, is_root
+            yield _Reader(source, scopes, tables, options, by_name), call, is_root
 
 
 def classes_of(sources):
@@ -98,15 +90,14 @@ def from_mappings(kind, mappings, sources):
     for mapping in mappings:
         given = {name: value for name, value in mapping.items() if name in names}
         if given and set(needed) <= given.keys():
-            yield Construction(kind=kind, make=lambda given=given: kind(**given), sure=names <= given.keys())
+            yield Construction(kind=kind, make=lambda given=given: kind(**given))
         if len(needed) == 1:
-            for config, sure in _configs(mapping, sources):
-                yield Construction(kind=kind, make=lambda config=config: kind(config), sure=sure)
+            for config in _configs(mapping, sources):
+                yield Construction(kind=kind, make=lambda config=config: kind(config))
 
 
 def _configs(mapping, sources):
-    """(An object that a class may take as its configuration, whether all its fields are given): the program's
-    dataclasses first."""
+    """Objects that a class may take as its configuration: the program's dataclasses first."""
     for source in sources:
         for value in list(source.names.values()):
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -114,11 +105,11 @@ def _configs(mapping, sources):
                 given = {name: item for name, item in mapping.items() if name in fields}
                 if given and len(given) * 2 >= len(mapping):
                     try:
-                        yield value(**given), fields <= given.keys()
+                        yield value(**given)
                     except Exception:
                         continue
-    yield types.SimpleNamespace(**mapping), False
-    yield dict(mapping), False
+    yield types.SimpleNamespace(**mapping)
+    yield dict(mapping)
 
 
 def _maker(reader, call):
@@ -140,10 +131,9 @@ def _calls(tree, names):
 class _Reader:
     """Values of expressions at one place of a file."""
 
-    def __init__(self, source, scopes, tables, options, classes, stored):
-        self.source, self.scopes, self.classes, self.stored = source, scopes, classes, stored
-        self.tables, self.options = tables, options
-        self.sure, self.depth = True, 0
+    def __init__(self, source, scopes, tables, options, classes):
+        self.source, self.scopes, self.classes = source, scopes, classes
+        self.tables, self.options, self.depth = tables, options, 0
 
     def kind(self, node):
         """The class of modules that an expression names; None for anything else."""
@@ -158,16 +148,11 @@ class _Reader:
     def value(self, node):
         """Of an expression; Unknown where it is not told."""
         self.depth += 1
-        sure = self.sure
         try:
             reader = getattr(self, f"_{type(node).__name__.lower()}", None)
             if reader is None or self.depth > MAX_DEPTH:
                 raise Unknown
             return reader(node)
-        except Exception:
-            # What comes of another way to tell it is as sure as it was.
-            self.sure = sure
-            raise
         finally:
             self.depth -= 1
 
@@ -215,14 +200,9 @@ class _Reader:
             if given:
                 return self.value(given[0])
             if node.id in (default := _defaults(scope)):
-                self.sure = False
                 return self._looked_up(node.id, default[node.id])
         if node.id in self.source.names:
-            value = self.source.names[node.id]
-            if isinstance(value, PLAIN):
-                count = sum(name == node.id for name, _ in bindings(self.source.tree))
-                self.sure = self.sure and count == 1
-            return value
+            return self.source.names[node.id]
         if node.id in _BUILTINS:
             return _BUILTINS[node.id]
         given = [value for name, value in bindings(self.source.tree) if name == node.id]
@@ -235,7 +215,6 @@ class _Reader:
             base = self.value(node.value)
         except Unknown:
             if node.attr in self.options:
-                self.sure = self.sure and node.attr not in self.stored
                 return self.options[node.attr]
             return self._looked_up(node.attr)
         if isinstance(base, dict):
@@ -254,7 +233,6 @@ class _Reader:
 
         name = dotted(node.func)
         if name.endswith(".parse_args") and self.options:
-            self.sure = self.sure and not self.stored & self.options.keys()
             return types.SimpleNamespace(**self.options)
         if name == "getattr" and len(node.args) > 1:
             return self._attribute(ast.Attribute(value=node.args[0], attr=self.value(node.args[1])))
@@ -267,7 +245,6 @@ class _Reader:
 
     def _looked_up(self, name, default=None):
         """What an option or the checkpoint calls so; a guess."""
-        self.sure = False
         for table in (*self.tables, self.options):
             if name in table:
                 return table[name]

@@ -46,17 +46,6 @@ def keys_in(model):
             for name, item in state.items() if isinstance(item, torch.Tensor)}
 
 
-def parts_of(one):
-    """Classes of the modules of a construction; none where it fails."""
-    import torch
-
-    try:
-        with torch.device("meta"):
-            return {type(part) for part in made_by(one).modules()}
-    except BaseException:
-        return set()
-
-
 def made_by(one):
     """A new model; one of Lightning may make its layers only when it is asked to."""
     model = one.make()
