@@ -47,7 +47,13 @@ def read_structure(one: Checkpoint) -> Structure:
 
 
 _BARE = "a bare pickle"
-_PLAIN_MODULES = ("torch.", "collections.", "_codecs.")
+_PLAIN_MODULES = (
+    "torch.", "collections.", "_codecs.", "numpy.core.multiarray.", "numpy._core.multiarray.", "numpy.dtype",
+    "numpy.ndarray", "argparse.Namespace", "types.SimpleNamespace", "pathlib.", "datetime.",
+)
+"""As checkpoints/site/_safe_classes.py allows them."""
+_PLAIN_NAMES = frozenset(
+    f"{place}.{name}" for place in ("builtins", "__builtin__") for name in ("dict", "list", "int", "float", "str"))
 
 
 def _pickle_notes(one: Checkpoint) -> list[str]:
@@ -57,7 +63,7 @@ def _pickle_notes(one: Checkpoint) -> list[str]:
         if not path.name.endswith(TORCH_SUFFIXES):
             continue
         facts = scan_archive(path)
-        odd = [name for name in facts.globals if not name.startswith(_PLAIN_MODULES)]
+        odd = [name for name in facts.globals if not name.startswith(_PLAIN_MODULES) and name not in _PLAIN_NAMES]
         if facts.kind == "pickle":
             notes.append(f"{path.name}: {_BARE}, whose loading can run code")
         elif odd:

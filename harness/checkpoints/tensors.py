@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -61,6 +62,12 @@ _NOT_FINITE = {
     "F8_E4M3FNUZ": ("u1", 0xFF, 0x80),
 }
 FLOATING = frozenset({*_NOT_FINITE, "F4", "F6_E2M3", "F6_E3M2"})
+_RECORD = re.compile(r"((train|training|val|valid|validation|test|eval|epoch|step|min|lowest)_)?loss(es)?(_history)?|"
+                     r"history|metrics|best(_\w+)?", re.IGNORECASE)
+_HISTORY = re.compile(r"((train|training|val|valid|validation|test|eval|epoch|step)_)?(losses|history|loss_history|"
+                      r"metrics)", re.IGNORECASE)
+_LEARNED = re.compile(r"weight|bias|kernel|scale|gamma|beta|embedding", re.IGNORECASE)
+"""As checkpoints/site/_names.py has them."""
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -96,7 +103,7 @@ class FileScan:
     header: Header
     sha256: str
     nonfinite: tuple[str, ...]
-    """Floating tensors with NaN or infinite values; an attention mask may hold infinities."""
+    """Floating tensors with NaN or infinite values; a mask may hold infinities, a history of losses anything."""
 
 
 def read_header(path: Path) -> Header:
@@ -212,7 +219,7 @@ def scan_file(path: Path) -> FileScan:
 
     Raises TensorFileError, also where the file changes under the reader, and OSError.
     """
-    nonfinite: list[str] = []
+    suspects: list[TensorInfo] = []
     digest = hashlib.sha256()
     with path.open("rb") as stream, ThreadPoolExecutor(max_workers=1) as pool:
         header = _read_header(stream)
@@ -228,15 +235,14 @@ def scan_file(path: Path) -> FileScan:
                 hashing.result()
             hashing = pool.submit(digest.update, view)
             for tensor, start, end in pieces:
-                if not (nonfinite and nonfinite[-1] == tensor.name) and not _is_finite(
-                    tensor, view[start:end]
-                ):
-                    nonfinite.append(tensor.name)
+                if not (suspects and suspects[-1] is tensor) and not _is_finite(tensor, view[start:end]):
+                    suspects.append(tensor)
         if hashing is not None:
             hashing.result()
         if stream.read(1):
             raise TensorFileError("it grew while it was read")
-    return FileScan(header=header, sha256=digest.hexdigest(), nonfinite=tuple(dict.fromkeys(nonfinite)))
+        nonfinite = [tensor.name for tensor in suspects if not is_record(tensor.name) and not _is_mask(tensor, stream)]
+    return FileScan(header=header, sha256=digest.hexdigest(), nonfinite=tuple(nonfinite))
 
 
 def _blocks(header: Header) -> Iterator[tuple[list[tuple[TensorInfo, int, int]], int]]:
@@ -266,11 +272,35 @@ def _is_finite(tensor: TensorInfo, data: memoryview) -> bool:
     view, mask, value = _NOT_FINITE[tensor.dtype]
     bits = np.frombuffer(data, dtype=view)
     hit = (bits & bits.dtype.type(mask)) == bits.dtype.type(value)
-    if not hit.any():
-        return True
-    # A causal mask is zeros and infinities by design.
-    is_mask = "mask" in tensor.name.rpartition(".")[2].lower()
-    return is_mask and not bool(np.isnan(to_float(data, tensor.dtype)).any())
+    return not hit.any()
+
+
+def is_record(name: str) -> bool:
+    """Whether a tensor is called a value of the run beside its weights: a history of losses, the best metric so far."""
+    *places, leaf = re.split(r"[./]", name)
+    return _RECORD.fullmatch(leaf) is not None or (
+        _LEARNED.fullmatch(leaf) is None and any(_HISTORY.fullmatch(place) for place in places))
+
+
+def _is_mask(tensor: TensorInfo, stream: BinaryIO) -> bool:
+    """Whether infinities are there by design: what is called a mask, without NaN; else -inf beside one other value."""
+    import numpy as np
+
+    leaf = re.split(r"[./]", tensor.name)[-1].lower()
+    called = "mask" in leaf
+    if not called and (leaf == "weight" or (leaf == "bias" and len(tensor.shape) < 2)):
+        return False
+    low, high = math.inf, -math.inf
+    for start in range(tensor.start, tensor.end, CHUNK_BYTES):
+        stream.seek(start)
+        values = to_float(stream.read(min(CHUNK_BYTES, tensor.end - start)), tensor.dtype)
+        if np.isnan(values).any() or (not called and np.isposinf(values).any()):
+            return False
+        finite = values[np.isfinite(values)]
+        low, high = float(finite.min(initial=low)), float(finite.max(initial=high))
+        if not called and low < high:
+            return False
+    return called or low == high
 
 
 def to_float(data: memoryview | bytes, dtype: str) -> np.ndarray[Any, Any]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import json
 import os
 import pickle
+import random
 import sys
+import types
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from harness.checkpoints.inventory import find_checkpoints
 from harness.checkpoints.reload import Surroundings, Target, reload_checkpoint
+from harness.checkpoints.structure import read_structure
 from harness.checkpoints.targets import target_of
+from harness.checkpoints.tensors import scan_file
 from harness.judge.saved import Saved
 from harness.supervise.reload import beside_of, chosen_of
 
@@ -205,3 +213,91 @@ def test_torchscript_is_refused_by_its_name(tmp_path: Path) -> None:
     torch.jit.script(torch.nn.Linear(2, 2)).save(str(tmp_path / "model.pt"))
     answer = reloaded(tmp_path, tmp_path)
     assert answer["status"] == "refused" and "TorchScript" in answer["error"] and "state_dict" in answer["error"]
+
+
+def _trained(**more: Any) -> dict[str, Any]:
+    return {"model": {"w": torch.ones(3)}, **more}
+
+
+def _counts() -> Any:
+    counts = collections.defaultdict(list)
+    counts["a"].append(1)
+    return counts
+
+
+COMMON = {
+    "best": np.float64(0.5), "rng": (random.getstate(), np.random.get_state()), "seen": np.arange(3),
+    "args": argparse.Namespace(lr=0.1, out=Path("a/b")), "cfg": types.SimpleNamespace(depth=2),
+    "at": datetime.now(timezone.utc), "took": timedelta(seconds=3), "counts": _counts(),
+    "rows": np.array([None, {"a": 1}], dtype=object), "names": np.array(["a"]),
+    "generator": np.random.default_rng(0).bit_generator.state,
+}
+
+
+def test_common_training_state_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """numpy's generators and scalars, arguments, paths and times: making them runs no code of the checkpoint."""
+    torch.save(_trained(**COMMON), tmp_path / "step_3.pt")
+    answer = reloaded(tmp_path, tmp_path)
+    assert (answer["status"], answer["tensors"], answer["pickle_allowed"]) == ("ok", 1, False), answer["error"]
+    assert not read_structure(find_checkpoints(tmp_path)[-1]).notes
+
+
+@pytest.mark.parametrize("state", [
+    {"rows": np.array([None, Evil()], dtype=object)}, {"args": argparse.Namespace(evil=[Evil()])},
+], ids=lambda state: next(iter(state)))
+def test_code_within_common_state_is_refused(state: dict[str, Any], tmp_path: Path) -> None:
+    """What is allowed holds nothing that is not."""
+    torch.save(_trained(**state), tmp_path / "step_3.pt")
+    answer = reloaded(tmp_path, tmp_path)
+    assert answer["status"] == "refused" and "mkdir" in answer["error"]
+
+
+class Factory:
+    """A defaultdict whose factory is a function of the system."""
+
+    def __reduce__(self) -> Any:
+        return collections.defaultdict, (os.getcwd,)
+
+
+def test_factory_has_to_be_plain(tmp_path: Path) -> None:
+    """A defaultdict of another callable is refused."""
+    torch.save(_trained(counts=Factory()), tmp_path / "step_3.pt")
+    assert reloaded(tmp_path, tmp_path)["status"] == "refused"
+
+
+CAUSAL = torch.full((4, 4), float("-inf")).triu(1)
+INFINITE = {
+    "attn.causal": (CAUSAL, True), "attn.bias": (CAUSAL, True), "attn.mask": (CAUSAL.T.clone(), True),
+    "vocab_pad": (torch.tensor([0.0, 0.0, -torch.inf]), True), "ones": (torch.where(CAUSAL < 0, CAUSAL, 1.0), True),
+    "half": (CAUSAL.bfloat16(), True), "best": (torch.tensor(torch.inf), True), "model.best_loss": (
+        torch.tensor(torch.inf), True), "losses": (torch.tensor([torch.nan, 0.5]), True), "history.train": (
+        torch.tensor([torch.nan]), True),
+    "fc.weight": (CAUSAL, False), "fc.bias": (torch.tensor([0.0, -torch.inf]), False),
+    "table": (torch.tensor([0.0, 1.0, -torch.inf]), False), "all": (torch.full((3,), -torch.inf), False),
+    "plus": (-CAUSAL, False), "nan": (torch.tensor([0.0, torch.nan, -torch.inf]), False), "losses.0.weight": (
+        torch.tensor([torch.nan]), False), "x.mask": (torch.tensor([torch.nan, 0.0]), False),
+}
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_infinities_by_design_are_told_from_broken_weights(suffix: str, tmp_path: Path) -> None:
+    """-inf beside one other value is a mask whatever its name; of weights nothing is, and NaN and +inf never are."""
+    state = {name: tensor.clone().contiguous() for name, (tensor, _) in INFINITE.items()}
+    path = tmp_path / f"step_3.{suffix}"
+    if suffix == "pt":
+        torch.save({"fc.w": torch.ones(3), **state}, path)
+        found = reloaded(tmp_path, tmp_path)["nonfinite"]
+    else:
+        save_file(state, path)
+        found = list(scan_file(path).nonfinite)
+    assert set(found) == {name for name, (_, is_healthy) in INFINITE.items() if not is_healthy}
+
+
+def test_mask_over_several_blocks_is_read_to_its_end(tmp_path: Path) -> None:
+    """One other value behind the first block, and it is none."""
+    mask = torch.full((1500, 1500), float("-inf")).triu(1)
+    save_file({"causal": mask}, tmp_path / "m.safetensors")
+    assert scan_file(tmp_path / "m.safetensors").nonfinite == ()
+    mask[-1, 0] = 3.0
+    save_file({"causal": mask}, tmp_path / "m.safetensors")
+    assert scan_file(tmp_path / "m.safetensors").nonfinite == ("causal",)

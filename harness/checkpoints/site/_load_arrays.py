@@ -64,12 +64,12 @@ def _look_at_all(request, answer):
 def look_at(name, array, answer):
     """Count an array and say where it is not finite; an optimizer's state counts and is not judged."""
     import numpy as np
-    from _names import is_weight
+    from _names import is_mask, is_weight
 
     answer.fields["tensors"] += 1
     answer.fields["values_read"] = True
     is_number = array.dtype.kind in "fc" or "float" in str(array.dtype)
     array = array if array.dtype.kind in "fc" else array.astype("float32") if is_number else array
     if is_number and array.size and not np.isfinite(array).all() and is_weight(name) and (
-            len(answer.fields["nonfinite"]) < 50):
+            len(answer.fields["nonfinite"]) < 50) and not is_mask(name, array):
         answer.fields["nonfinite"].append(name[:300])

@@ -3,7 +3,7 @@
 # mypy: ignore-errors
 
 from _answer import Broken
-from _names import is_weight
+from _names import is_mask, is_weight
 from _torch_files import distributed_tensors, restricted_load, tensors_of
 
 
@@ -37,7 +37,7 @@ def load_torch(request, answer):
 
 
 def look_at(name, tensor, answer):
-    """Count a tensor and say where it is not finite; an attention mask may hold infinities."""
+    """Count a tensor and say where it is not finite; a mask may hold infinities."""
     import torch
 
     answer.fields["tensors"] += 1
@@ -45,10 +45,16 @@ def look_at(name, tensor, answer):
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta or not tensor.numel():
         return
     plain = tensor if tensor.element_size() > 1 else tensor.float()
-    if torch.isfinite(plain).all() or ("mask" in name.rpartition(".")[2] and not torch.isnan(plain).any()):
+    if torch.isfinite(plain).all() or not is_weight(name):
         return
-    if is_weight(name) and len(answer.fields["nonfinite"]) < 50:
+    if len(answer.fields["nonfinite"]) < 50 and (plain.is_complex() or not is_mask(name, _numbers(plain))):
         answer.fields["nonfinite"].append(name[:300])
+
+
+def _numbers(tensor):
+    """As numpy has them, which knows no bfloat16."""
+    tensor = tensor.detach().cpu()
+    return (tensor if tensor.element_size() > 4 else tensor.float()).numpy()
 
 
 def load_torch_distributed(request, answer):
