@@ -92,6 +92,8 @@ class FrameworkFacts:
     """What to give the program so that it logs within its target, for example `--logging_steps 1`."""
     metric_roots: tuple[str, ...] = ()
     """Directories that the run writes metric files to, absolute."""
+    metric_guesses: tuple[str, ...] = ()
+    """Those of them only known to be saved to: a JSON lines or CSV file there counts by a metric file's name."""
     reads_output: bool = True
     """Whether what it prints is a metric source, the last resort, and a tracker may be one."""
     prints_what_it_logs: bool = False

@@ -52,5 +52,6 @@ class JaxAdapter:
             rows_are_complete=False,
             probe_applies=False,
             metric_roots=tuple(dict.fromkeys((*facts.metric_roots, *work))),
+            metric_guesses=tuple(guess for guess in facts.metric_guesses if guess not in work),
             checkpoint_roots=tuple(dict.fromkeys((*facts.checkpoint_roots, *work))),
         )

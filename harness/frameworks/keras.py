@@ -63,6 +63,7 @@ class KerasAdapter:
             target_epochs=epochs.whole,
             target_epochs_source=epochs.source,
             metric_roots=tuple(dict.fromkeys((*_written_to(spec, settings), *facts.metric_roots))),
+            metric_guesses=tuple(one for one in facts.metric_guesses if one not in _written_to(spec, settings)),
             checkpoint_roots=tuple(dict.fromkeys((*_saved_to(spec, settings), *facts.checkpoint_roots))),
             checkpoint_asked=facts.checkpoint_asked,
             resume_from=facts.resume_from,

@@ -107,6 +107,8 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
     start = resume or limits.start_point(command, spec.workdir)
     hydra = _hydra_directory(command, spec, settings)
     epochs = settings.first(EPOCH_NAMES)
+    metric_roots = (*_metric_roots(settings, spec, (*save_dirs, *output_dirs)), *hydra)
+    guesses = _guesses(settings, spec, (*save_dirs, *output_dirs, *given, *by_name), metric_roots)
     return FrameworkFacts(
         name=name,
         reason=reason,
@@ -114,8 +116,8 @@ def plain_facts(name: str, command: TrainingCommand, spec: RunSpec, reason: str)
         target_source=limit[1] if limit else "",
         target_epochs=epochs.whole,
         target_epochs_source=epochs.source if epochs.whole else "",
-        metric_roots=_absolute(
-            (*_metric_roots(settings, spec, (*save_dirs, *output_dirs), (*given, *by_name)), *hydra)),
+        metric_roots=_absolute((*metric_roots, *guesses)),
+        metric_guesses=_absolute(guesses),
         checkpoint_roots=_absolute((*checkpoint_roots, *hydra)),
         checkpoint_asked=bool(given or save_dirs),
         clips_gradients=_clips(settings.program) if name == "torch" else None,
@@ -171,20 +173,25 @@ def _places_by_name(settings: Settings, spec: RunSpec) -> tuple[Path, ...]:
     return given or tuple(spec.workdir / text for text in stated if text and limits.is_place(text))
 
 
-def _metric_roots(
-    settings: Settings, spec: RunSpec, written_to: tuple[Path, ...], others: tuple[Path, ...]
-) -> tuple[Path, ...]:
-    """Where metrics are named to be; else what is written to, by its usual directories first, and the defaults.
-
-    A name with a suffix is a file's, which is saved to and holds no metrics.
-    """
+def _named_metric_dirs(settings: Settings, spec: RunSpec) -> tuple[Path, ...]:
     given = (spec.metrics_dir,) if spec.metrics_dir else ()
-    named = (*given, *stated_directories(settings, spec, limits.METRIC_DIR_FLAGS))
-    if named:
-        return named
+    return (*given, *stated_directories(settings, spec, limits.METRIC_DIR_FLAGS))
+
+
+def _metric_roots(settings: Settings, spec: RunSpec, written_to: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Where metrics are named to be; else the usual directories of what is written to, and the defaults."""
     below_output = tuple(root / name for root in written_to for name in OUTPUT_METRIC_DIRS)
-    saved = (place for place in (*written_to, *others) if not place.suffix)
-    return (*below_output, *(spec.workdir / name for name in DEFAULT_METRIC_DIRS), *saved)
+    defaults = tuple(spec.workdir / name for name in DEFAULT_METRIC_DIRS)
+    return _named_metric_dirs(settings, spec) or (*below_output, *defaults)
+
+
+def _guesses(
+    settings: Settings, spec: RunSpec, saved: tuple[Path, ...], known: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    """Where it saves, if nothing names a place of metrics. A name with a suffix is a file's, which holds none."""
+    if _named_metric_dirs(settings, spec):
+        return ()
+    return tuple(place for place in saved if not place.suffix and place not in known)
 
 
 def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:

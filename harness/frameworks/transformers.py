@@ -116,6 +116,7 @@ class TransformersAdapter:
         target = settings.get("max_steps")
         epochs = settings.get("num_train_epochs")
         output = settings.get("output_dir", OUTPUT_DIR)
+        told = settings.get("output_dir").text
         roots = self._roots(spec, output.text)
         resume = limits.resume_point(command, spec.workdir, [Path(root) for root in roots])
         strategy = settings.get("save_strategy", "steps")
@@ -143,7 +144,8 @@ class TransformersAdapter:
             target_source=target.source if target.whole else "",
             target_epochs=epochs.whole if target.whole is None else None,
             target_epochs_source=epochs.source,
-            metric_roots=self._metric_roots(command, spec, settings, roots),
+            metric_roots=self._metric_roots(command, spec, settings, told),
+            metric_guesses=(str(spec.checkpoint_dir),) if spec.checkpoint_dir and not told else (),
             checkpoint_roots=roots,
             checkpoint_asked=bool(spec.checkpoint_dir)
             or (output.known and strategy.known and str(strategy.value).lower() != "no"),
@@ -220,13 +222,14 @@ class TransformersAdapter:
         return tuple(dict.fromkeys(str(directory) for directory in directories))
 
     def _metric_roots(
-        self, command: TrainingCommand, spec: RunSpec, settings: Settings, roots: tuple[str, ...]
+        self, command: TrainingCommand, spec: RunSpec, settings: Settings, output: str | None
     ) -> tuple[str, ...]:
+        """Where it saves counts too where nothing tells the output directory: its trainer_state.json lies there."""
         logging_dir = settings.get("logging_dir").text or dict(command.env_assignments).get("TENSORBOARD_LOGGING_DIR")
         named = [spec.workdir / logging_dir] if logging_dir else []
         own = [spec.metrics_dir] if spec.metrics_dir else []
-        outputs = [root for root in roots if root != str(spec.checkpoint_dir)]
-        return tuple(dict.fromkeys(map(str, [*own, *outputs, *named])))
+        saved = [spec.checkpoint_dir] if spec.checkpoint_dir and not output else []
+        return tuple(dict.fromkeys(map(str, [*own, spec.workdir / (output or OUTPUT_DIR), *named, *saved])))
 
     # Observability
 

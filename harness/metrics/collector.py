@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.metrics.belonging import Belonging
 from harness.metrics.csv import CsvReader
-from harness.metrics.discovery import Candidate, Found, kind_of, walk
+from harness.metrics.discovery import Candidate, Found, is_named_for_metrics, kind_of, walk
 from harness.metrics.jsonl import JsonlReader
 from harness.metrics.mlflow import MlflowDatabaseReader, MlflowReader, is_database, metrics_directory
 from harness.metrics.model import EventColumns, Part, RestartMarker, SourceProblem
@@ -61,13 +61,15 @@ class MetricCollector:
         attempt: int = 1,
         resume_from: Path | None = None,
         explicit_roots: Collection[Path] | None = None,
+        guessed_roots: Collection[Path] = (),
     ) -> None:
         """`roots`: directories (or files) that the run writes metrics to; they need not exist yet.
 
         `resume_from`: a checkpoint, or a directory of them, whose trainer states the run may go on from.
         `out_dir`: what lies in it is the run's own. `run_pids`: living processes of the run, to see who
         writes a file. `explicit_roots`: those that were named for this run, None for all; the others are a
-        trainer's default, below which other runs may write too.
+        trainer's default, below which other runs may write too. `guessed_roots`: where the run writes other
+        things, too, so that a file counts by a metric file's name only.
         """
         self.store = store
         store.phase_of = phase_rule(eval_tag_patterns, summary_tag_patterns)
@@ -80,6 +82,7 @@ class MetricCollector:
         self._latest: dict[tuple[str, str], Latest] | None = None
         self._reads = 0
         self._roots: list[Path] = []
+        self._guessed = {root.resolve() for root in guessed_roots}
         self._runs = RunNames()
         self._stock = Stock()
         self._belonging = Belonging(
@@ -253,7 +256,7 @@ class MetricCollector:
         for item in walk(root, folders):
             if isinstance(item, str):
                 self._report(root, "unreadable", item)
-            else:
+            elif root not in self._guessed or is_named_for_metrics(item):
                 yield item
 
     def _report(self, root: Path, code: str, message: str) -> None:

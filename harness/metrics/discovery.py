@@ -19,6 +19,12 @@ _NOT_METRICS = ("rollout_samples",)
 _NOT_METRICS_NAMES = frozenset({"journal.jsonl"})
 
 
+_METRIC_NAMES = frozenset({
+    "history", "log", "log_history", "logs", "loss", "losses", "metrics", "progress", "scalars", "train_log",
+    "train_metrics", "trainer_log", "training_log", "training_metrics",
+})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """A file that may hold metrics."""
@@ -57,6 +63,12 @@ def kind_of(name: str) -> str | None:
     if name.endswith(".jsonl") and name not in _NOT_METRICS_NAMES and not name.startswith(_NOT_METRICS):
         return "jsonl"
     return None
+
+
+def is_named_for_metrics(found: Found) -> bool:
+    """Whether a file is one of metrics by its name or format, wherever it lies: predictions have losses, too."""
+    stem = Path(found.path).stem.lower().replace("-", "_")
+    return found.kind not in ("jsonl", "csv") or stem in _METRIC_NAMES
 
 
 def kind_of_file(path: Path) -> str:

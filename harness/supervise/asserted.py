@@ -149,6 +149,7 @@ def _facts_without_command(spec: RunSpec, logs: Iterable[Path]) -> FrameworkFact
         metrics, saved = spec.metrics_dir, spec.checkpoint_dir
         return FrameworkFacts(name="unknown", reason=NO_COMMAND, checkpoint_asked=saved is not None,
                               metric_roots=(str(metrics or saved),) if metrics or saved else (),
+                              metric_guesses=(str(saved),) if saved and not metrics else (),
                               checkpoint_roots=(str(saved),) if saved else ())
     nothing = TrainingCommand(text="", env_assignments=(), argv=("",), program="", entrypoint=None, module=None,
                               script_args=())

@@ -84,6 +84,7 @@ class Collection:
             self.store, [Path(root) for root in plan.facts.metric_roots],
             eval_tag_patterns=plan.facts.eval_tags, summary_tag_patterns=plan.facts.summary_tags, out_dir=out_dir,
             explicit_roots=_named_roots(plan), run_pids=launcher.family,
+            guessed_roots=[Path(root) for root in plan.facts.metric_guesses],
             resume_from=Path(plan.facts.resume_from) if plan.facts.resume_from else None,
         )
         self.metrics.set_cadence(logging_steps(plan.spec, plan.argv))

@@ -234,6 +234,23 @@ def test_json_lines_that_are_no_metrics_are_left_alone(tmp_path: Path, store: Me
     assert finish(MetricCollector(store, [tmp_path])) == {}
 
 
+def test_where_it_is_only_known_to_save_a_name_tells_metrics(tmp_path: Path, store: MetricStore) -> None:
+    """Predictions have a loss, too; in a directory that is named for metrics each counts."""
+    saved, logs = tmp_path / "saved", tmp_path / "logs"
+    collector = MetricCollector(store, [logs, saved], guessed_roots=[saved])
+    collector.inventory()
+    for place in (saved, logs):
+        place.mkdir()
+        for name in ("predictions.jsonl", "teacher_metrics.jsonl", "Metrics.jsonl", "train-log.jsonl", "labels.csv"):
+            rows = "step,loss\n1,2\n2,1\n" if name.endswith("csv") else '{"step": 1, "loss": 2}\n'
+            (place / name).write_text(rows)
+    collector.poll(now=time.time(), launched_at=time.time() - 1)
+    collector.finish(now=time.time(), launched_at=time.time() - 1)
+    found = {Path(source.path).relative_to(tmp_path) for source in collector.sources() if source.points}
+    assert {path.name for path in found if path.parts[0] == "saved"} == {"Metrics.jsonl", "train-log.jsonl"}
+    assert len(found) == 7
+
+
 def test_walk_survives_loops_and_stays_bounded(
     tmp_path: Path, store: MetricStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

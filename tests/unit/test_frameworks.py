@@ -117,3 +117,17 @@ def test_metrics_are_looked_for_where_it_saves(tmp_path: Path) -> None:
     saved = facts_of("python t.py --out model.pt", tmp_path)
     assert str(tmp_path / "model.pt") not in saved.metric_roots and str(tmp_path / "model.pt") in saved.checkpoint_roots
     assert str(tmp_path / "checkpoints") not in saved.metric_roots
+    assert facts_of("python t.py --out kept", tmp_path).metric_guesses == (str(tmp_path / "kept"),)
+    assert facts_of("python t.py --log-dir l", tmp_path, checkpoint_dir=tmp_path / "c").metric_guesses == ()
+
+
+def test_state_of_a_transformers_trainer_is_looked_for_where_it_saves(tmp_path: Path) -> None:
+    """Where nothing tells its output directory; the default of one stays, and a known one is no guess."""
+    source = "import json\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n" \
+        "args = HfArgumentParser(TrainingArguments).parse_json_file('cfg.json')\nTrainer(args=args).train()\n"
+    (tmp_path / "run.py").write_text(source)
+    facts = facts_of("python run.py cfg", tmp_path, checkpoint_dir=tmp_path / "c")
+    assert facts.name == "transformers" and facts.metric_guesses == (str(tmp_path / "c"),)
+    assert facts.metric_roots[:2] == (str(tmp_path / "trainer_output"), str(tmp_path / "c"))
+    told = facts_of("python run.py --output_dir c", tmp_path, checkpoint_dir=tmp_path / "c")
+    assert (told.metric_roots[0], told.metric_guesses) == (str(tmp_path / "c"), ())
