@@ -11,6 +11,7 @@ from harness.checkpoints.naming import step_of
 from harness.judge.checks_progress import check_exit
 from harness.judge.model import Check, failed, not_applicable, passed, unproven
 from harness.judge.observe import Observation, was_stopped
+from harness.judge.reach import lie_in_one_update
 from harness.record.reasons import Reason
 from harness.record.vocabulary import CheckStatus
 
@@ -121,7 +122,8 @@ def check_delivered(seen: Observation) -> Check:
 
 
 def _stood_still(seen: Observation, repeated: list[str]) -> bool:
-    """Whether nothing had to change between two checkpoints: a learning rate or a gradient of 0 moves nothing.
+    """Whether nothing had to change between two checkpoints: a learning rate or a gradient of 0 moves nothing, and
+    what lies within one accumulated update does not either.
 
     A start that never moved is real_step's to tell.
     """
@@ -129,6 +131,8 @@ def _stood_still(seen: Observation, repeated: list[str]) -> bool:
         return True
     steps = {str(item.get("path")): item.get("step") for item in _facts(seen).get("checkpoints") or []}
     found = [step for path in repeated if isinstance(step := steps.get(path), int)]
+    if len(found) == 2 and lie_in_one_update(seen, found):
+        return True
     if len(found) < 2 or seen.record.store is None:
         return False
     shift = 1 if seen.facts is not None and seen.facts.step_base == 0 else 0

@@ -10,6 +10,7 @@ from harness.checkpoints.function import TOLERANCE, agrees
 from harness.judge.model import Check, failed, passed, unproven
 from harness.judge.observe import Observation, counts_steps
 from harness.judge.printed import within_precision
+from harness.judge.reach import resumed_at
 from harness.judge.saved import metric_value, saved_checkpoints
 from harness.record.reasons import Reason
 from harness.record.store import TagSummary
@@ -62,6 +63,8 @@ class _Logged:
     before: _At | None = None
     after: _At | None = None
     last: _At | None = None
+    lowest: float = math.inf
+    highest: float = -math.inf
     count: int = 0
 
 
@@ -69,7 +72,27 @@ def search(seen: Observation, item: dict[str, Any], metric: str, value: float) -
     """(what the run logged by that name, the checkpoint's step where it has one in the series' count)."""
     step = item.get("step") if _steps_meet(seen) else None
     step = step if isinstance(step, int) else None
-    return _pass_over(seen, metric, step, value) or _by_record(seen, item, metric, value), step
+    logged = _pass_over(seen, metric, step, value) or _by_record(seen, item, metric, value)
+    if step is None and logged is not None and (held := _held_at(seen, item)) is not None:
+        of_held = None if _may_be_restored(logged, held) else _pass_over(seen, metric, held, value)
+        if of_held is not None and of_held.at is not None:
+            return of_held, held
+    return logged, step
+
+
+def _held_at(seen: Observation, item: dict[str, Any]) -> int | None:
+    """The step after which the run's one model was what a checkpoint without a step holds; None where nothing tells."""
+    probe = seen.probe
+    if probe.optimizers != 1 or probe.counts != (seen.steps.completed,) or not _steps_meet(seen) or resumed_at(seen):
+        return None
+    held = seen.weights.held_at
+    return held.get(str(item.get("of")), held.get(str(item.get("path"))))
+
+
+def _may_be_restored(logged: _Logged, held: int) -> bool:
+    """Whether the value that agrees is the lowest or highest of all: a run may load its best model at its end."""
+    one = logged.agreeing
+    return one is not None and one.step != held and one.value in (logged.lowest, logged.highest)
 
 
 def compared(seen: Observation, item: dict[str, Any], metric: str, value: float, name: str) -> Check | None:
@@ -150,6 +173,7 @@ def _pass_over(seen: Observation, metric: str, step: int | None, value: float) -
 
 def _take(logged: _Logged, one: _At, at: int, step: int | None, value: float) -> None:
     logged.count += 1
+    logged.lowest, logged.highest = min(logged.lowest, one.value), max(logged.highest, one.value)
     logged.last = one if logged.last is None or at >= (logged.last.step or 0) else logged.last
     distance = 0 if step is None else abs(at - step)
     if distance <= NEIGHBOURS and logged.agreeing is None and agrees(value, one.value):

@@ -74,13 +74,28 @@ def reach_of_gap(seen: Observation) -> int:
 
 
 def accumulation(seen: Observation) -> int | None:
-    """Logged steps an update, where that is a whole number: the series counts micro-steps."""
+    """Logged steps an update, where that is a whole number: the series counts micro-steps.
+
+    Where the command states that number, the last update may lack steps of its own.
+    """
     logged = seen.steps.completed if counts_steps(seen) else None
     if logged is None:
         return None
     made = logged - resumed_at(seen)
-    factors = [made // count for count in seen.probe.counts if count >= MIN_UPDATES and made % count == 0]
+    factors = [factor for count in seen.probe.counts if count >= MIN_UPDATES and (factor := made // count) and (
+        made % count == 0 or (made - factor * count < factor and _is_stated(seen, factor)))]
     return next((factor for factor in factors if 2 <= factor <= MAX_ACCUMULATION), None)
+
+
+def lie_in_one_update(seen: Observation, steps: list[int]) -> bool:
+    """Whether checkpoints of these steps have no update between them, as the number of all updates tells: names count
+    micro-steps, of which the last update may lack some."""
+    last, counts = seen.weights.last_step, seen.probe.counts
+    if last is None or len(counts) != 1 or counts[0] < MIN_UPDATES or not seen.probe.is_whole or resumed_at(seen):
+        return False
+    factor = last // counts[0]
+    fits = 2 <= factor <= MAX_ACCUMULATION and last - factor * counts[0] < factor
+    return fits and len({step // factor for step in steps}) == 1
 
 
 def _is_stated(seen: Observation, factor: int) -> bool:

@@ -309,6 +309,20 @@ def test_step_of_the_checkpoint_names_the_value(
     assert check["status"] == status and told in f"{check['observed']} {check['why']}", check
 
 
+@pytest.mark.parametrize(("value", "decision"), [(0.2, "GO"), (2.0, "GO"), (0.25, "NO-GO"), (0.5, "NO-GO")])
+def test_model_without_a_step_is_held_to_the_update_that_it_was_saved_after(
+    value: float, decision: str, tmp_path: Path,
+) -> None:
+    """The probe saw it after update 10, logged as 0.2; another step's value counts where it is the best or worst."""
+    function = {"name": "own.py:check", "status": "ok", "error": None, "metrics": {"eval_loss": value}, "nonfinite": [],
+                "outputs": 0}
+    reload = ok(path="model.pt", step=None, function=function, marks="moved", marks_at=10)
+    run = replace(HEALTHY, reload=(reload,), checkpoints=facts(whole(None, "model.pt")),
+                  spec={"reload_with": "/own.py:check"}, extra={"eval/loss": EVALS})
+    report = build_report(run.write(tmp_path / "out"))
+    assert report["decision"] == decision, report["summary"]
+
+
 def test_model_that_was_never_evaluated_is_no_disagreement(tmp_path: Path) -> None:
     """The run went on, or saved between two evaluations: unproven, with the nearest values."""
     late = {**SPARSE, "steps": (), "loss": (1.0,) * 9 + (0.5,), "grad_norm": (1.0,) * 10, "lr": (0.1,) * 10,

@@ -186,6 +186,24 @@ def test_rate_of_zero_moves_no_weight(tmp_path: Path) -> None:
     assert judged(replace(HEALTHY, checkpoints=same, lr=(0.1,) * 8 + (0.0,) * 2), tmp_path)["decision"] == "GO"
 
 
+@pytest.mark.parametrize(("updates", "repeated", "is_equal"), [
+    (15, (120, 124), False), (15, (112, 124), True), (124, (120, 124), True), (1, (120, 124), True),
+    (14, (120, 124), True), (62, (123, 124), True),
+])
+def test_no_update_lies_within_an_accumulation(
+    updates: int, repeated: tuple[int, int], is_equal: bool, tmp_path: Path,
+) -> None:
+    """Steps 120 and 124 of 8 micro-steps an update may be equal: 15 updates were made by the one and by the other."""
+    early, late = repeated
+    same = facts(whole(0), whole(early), whole(late), repeated=[f"step_{late}", f"step_{early}"])
+    probe = {"steps": updates, "optimizers_created": 1, "lr_positive_steps": updates, "scaler_skips": 0,
+             "world_size": None, "clean_exit": True, "grad": {"checked": 4, "nonzero": 4}}
+    run = replace(HEALTHY, checkpoints=same, probe=probe, loss=tuple(3.0 / step for step in range(1, 125)),
+                  grad_norm=(1.0,) * 124, lr=(0.1,) * 124, reload=(ok(path=f"step_{late}", step=late),))
+    codes = {item["code"] for item in judged(run, tmp_path)["evidence"]["reasons"]}
+    assert ("checkpoint-repeated" in codes) is is_equal, codes
+
+
 def test_gradient_of_zero_moves_no_weight(tmp_path: Path) -> None:
     """Rewards that are all the same at the end give no gradient; the run learnt before."""
     same = facts(whole(0), whole(8), whole(10), repeated=["step_10", "step_8"])
