@@ -64,6 +64,8 @@ _TOKEN_OWNERS = _set(
 )
 _CERTAIN_ENDINGS = ("password", "passwd", "passphrase", "apikey")
 """Words that others are written together with: PGPASSWORD, dbpasswd."""
+_PWD_OWNERS = _set("account admin db ftp login mail mongo mysql pg postgres redis root service smtp sql ssh user")
+"""Words before `pwd` that make it a password: alone it is the working directory."""
 _SWITCHES = _set("use no has is require requires skip with enable disable")
 _TOKEN_KINDS = _set(
     "pad eos bos unk sep cls mask stop image img audio video start end special next prev previous first last "
@@ -111,6 +113,8 @@ def name_certainty(name: str) -> Certainty:
     if _CERTAIN_WORDS.intersection(words) or _CERTAIN_PAIRS & pairs:
         return Certainty.CERTAIN
     if any(word.endswith(_CERTAIN_ENDINGS) for word in words):
+        return Certainty.CERTAIN
+    if words[-1] == "pw" or (words[-1] == "pwd" and _PWD_OWNERS.intersection(words[-2:-1])):
         return Certainty.CERTAIN
     if words[-1] == "token":
         return _token_certainty(words)

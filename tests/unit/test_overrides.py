@@ -91,6 +91,8 @@ PARSER = "p = argparse.ArgumentParser()"
         ("'--k', type=int, choices=range(3)", "", "k=2", "--k 2"),
         ("'--betas', nargs=2, type=float", "--betas 1 2 --q", "betas=[0.9,0.95]", "--betas 0.9 0.95 --q"),
         ("'--betas', nargs='+'", "", "betas=a,b", "--betas a b"),
+        ("'--sizes', nargs='+', type=int", "--sizes 1 --q", "sizes=3 4", "--sizes 3 4 --q"),
+        ("'--sizes', nargs='*', type=float", "", "sizes=0.1, 2", "--sizes 0.1 2"),
         ("'--lr'", "--q -- --lr 1", "lr=3", "--q --lr 3 -- --lr 1"),
         ("'--lr'", "", "lr=a b", "--lr 'a b'"),
     ],

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.record.redaction import MASK, Redactor
+from harness.record.secret_finder import Certainty, name_certainty
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 PEM = (
@@ -347,3 +348,13 @@ def test_long_line_is_linear(line: bytes) -> None:
         stream.feed(line[start : start + 65536])
     assert time.process_time() - started < 60
     assert len(stream._held) <= 20_000
+
+
+@pytest.mark.parametrize(
+    ("name", "is_certain"),
+    [("--pw", True), ("DB_PW", True), ("passphrase", True), ("MYSQL_PWD", True), ("db-pwd", True), ("PWD", False),
+     ("OLDPWD", False), ("--pwd", False), ("run_pwd", False), ("pw_channels", False), ("--pw-file", False)],
+)
+def test_short_names_of_passwords(name: str, is_certain: bool) -> None:
+    """`pwd` is the working directory unless it is somebody's."""
+    assert (name_certainty(name) is Certainty.CERTAIN) is is_certain

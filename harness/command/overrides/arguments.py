@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -161,7 +162,8 @@ def _set_switch(words: Words, flag: Flag, value: Typed, found: list[int], at: in
 def value_words(flag: Flag, value: Typed) -> Words:
     """The words of a value as this flag's parser reads them. Raises EditError for what it would refuse."""
     if flag.kind == LIST:
-        items = value.data if value.type == "list" else [part for part in value.text.split(",") if part]
+        between = r"[\s,]+" if flag.type in ("int", "float") else ","
+        items = value.data if value.type == "list" else [part for part in re.split(between, value.text) if part]
         texts = tuple(_item(item) for item in items)
         return tuple(_checked(flag, read_value(text)) for text in texts)
     if flag.kind == TEXT_BOOL:
