@@ -446,6 +446,14 @@ def test_evaluation_that_was_not_asked_for_is_named(forward_ok: bool | None, tit
     assert "--eval-check" in finding["fix"] and "--reload-with FILE.py:FUNCTION" in finding["fix"]
 
 
+def test_model_that_was_evaluated_needs_no_other_use(tmp_path: Path) -> None:
+    """Its own mode is a forward pass."""
+    out_dir = replace(HEALTHY, reload=(ok(forward_ok=None),), extra={"eval/loss": EVALS}, spec={"eval_check": True})
+    append(out_dir.write(tmp_path), [own(10, 0.2)])
+    report = build_report(tmp_path)
+    assert (report["decision"], report["findings"]) == ("GO", [])
+
+
 def judged_by_its_own_mode(place: Path, entries: list[dict[str, Any]], **more: tuple[float, ...]) -> dict[str, Any]:
     out_dir = replace(HEALTHY, extra={"eval/loss": EVALS, **more}, spec={"eval_check": True}).write(place)
     append(out_dir, entries)
