@@ -95,8 +95,11 @@ def is_partly_unlike(
 ) -> bool:
     """Whether one parameter, which began as no constant, has no tensor that is like what it was at any time.
 
-    `wanted`: how many tensors of a shape there are where every parameter has its own; of fewer nothing is said.
+    `wanted`: how many tensors of a shape there are where every parameter has its own; of fewer nothing is said, nor of
+    a checkpoint that lacks the shape of a matrix: an export may have transposed or joined them.
     """
+    if any(len(mark["shape"]) > 1 and not held.get(tuple(mark["shape"])) for mark in marks):
+        return False
     for mark in marks:
         shape = tuple(mark["shape"])
         first, last = (tuple(mark.get(key) or ()) for key in ("values", "values_last"))

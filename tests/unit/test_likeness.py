@@ -67,6 +67,8 @@ def test_a_tensor_that_is_another_is_seen_by_its_shape(
 ) -> None:
     """Where every parameter has a tensor of its own, and its start is no constant, from which noise leads anywhere."""
     assert is_partly_unlike([mark], {(8, 8): held}, {(8, 8): wanted}) is unlike
+    transposed = {**MARK, "shape": (4, 16)}
+    assert not is_partly_unlike([mark, transposed], {(8, 8): held, (16, 4): [FIRST]}, {(8, 8): wanted, (4, 16): 1})
 
 
 @pytest.mark.parametrize(("held", "unlike"), [
