@@ -48,11 +48,15 @@ def checkpoints_report(asked: Asked) -> dict[str, Any]:
     `complete` is null where only a loader could tell. Without `verify` only headers and structure are read. `ok` is
     true where there is a whole latest one and, with `reload`, the best one loads and is another than `base`, and, with
     `function`, what that returns is finite and agrees with the metrics that are known of it, in `reload.agreement`.
-    ConfigError for a path that is not there and for a metric whose direction cannot be told.
+    ConfigError for a path that is not there, for a file that is no checkpoint by its name, and for a metric whose
+    direction cannot be told.
     """
     if not asked.root.exists():
         raise ConfigError(f"{asked.root}: no such file or directory")
     inventory = take_inventory(asked.roots or (asked.root.absolute(),))
+    if asked.root.is_file() and not inventory.checkpoints and not inventory.unfinished:
+        raise ConfigError(f"{asked.root}: no checkpoint by its name; give a directory, or a file such as "
+                          "model.safetensors, model.pt or last.ckpt")
     histories = _histories(inventory.checkpoints)
     rows = [(one, _row(one, asked, histories.get(one.path.parent, {}))) for one in inventory.checkpoints]
     usable = [(one, row) for one, row in rows if row["complete"] is not False]

@@ -66,9 +66,15 @@ def read_index(index: Path, held: Held) -> IndexReport:
     try:
         with index.open("rb") as stream:
             document = json.loads(stream.read(MAX_INDEX_BYTES))
-        places = {str(name): str(file) for name, file in document["weight_map"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return IndexReport(problems=(f"{index.name} cannot be read: {type(error).__name__} {str(error)[:200]}",))
+    except (OSError, ValueError, RecursionError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or f"it is no JSON: {str(error)[:200]}"
+        return IndexReport(problems=(f"{index.name} cannot be read: {why}",))
+    held_by = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(held_by, dict):
+        why = "it is no mapping" if not isinstance(document, dict) else (
+            "it has no weight_map" if "weight_map" not in document else "its weight_map is no mapping")
+        return IndexReport(problems=(f"{index.name} cannot be read: {why} of tensor names to files",))
+    places = {str(name): str(file) for name, file in held_by.items()}
     here = {name: path for name, (path, _) in held.items() if path.parent == index.parent}
     named = sorted(set(places.values()))
     absent = [file for file in named if (index.parent / file).parent != index.parent or not (

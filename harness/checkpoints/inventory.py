@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.checkpoints.archives import scan_archive
 from harness.checkpoints.naming import (
     EPOCH,
     INDEX_SUFFIX,
@@ -22,6 +23,7 @@ from harness.checkpoints.naming import (
     TORCH_SUFFIXES,
     TRAILING_NUMBER,
     ZERO_3,
+    are_steps,
     epoch_of,
     is_derived,
     is_numbered_place,
@@ -31,6 +33,7 @@ from harness.checkpoints.naming import (
     is_unfinished_save,
     is_weight_file,
     metrics_of,
+    series_of,
     stem_of,
     step_of,
     version_of,
@@ -180,6 +183,7 @@ def take_inventory(roots: Iterable[Path]) -> Inventory:
                     path == root and (one.state or root.is_file())):
                 found.setdefault(path, one)
     models, aside = _models(found.values())
+    models = _with_steps(models)
     checkpoints = sorted(models, key=lambda one: (one.order, one.is_resumable, str(one.path)))
     return Inventory(checkpoints=tuple(checkpoints), unfinished=tuple(dict.fromkeys(walk.unfinished)),
                      aside=tuple(sorted(one.path for one in aside)))
@@ -194,6 +198,27 @@ def _models(found: Iterable[Checkpoint]) -> tuple[list[Checkpoint], list[Checkpo
     _, others = apart(filled, lambda one: kind_of(one.path) if one.path in one.marks else MODEL)
     paths = {one.path for one in others}
     return [one for one in every if one.path not in paths], others
+
+
+def _with_steps(found: list[Checkpoint]) -> list[Checkpoint]:
+    """With the steps of a series of files that are named by a number alone: model_40.pt, model_80.pt, model_120.pt."""
+    series: dict[tuple[Path, str, str], dict[Path, int]] = {}
+    for one in found:
+        told = series_of(stem_of(one.path.name)) if one.path in one.marks else None
+        if told is not None and one.step is None and one.epoch is None and not _tells_epoch(one.path):
+            ending = one.path.name.removeprefix(stem_of(one.path.name))
+            series.setdefault((one.path.parent, told[0], ending), {})[one.path] = told[1]
+    steps = {path: step for numbers in series.values() if are_steps(numbers.values()) for path, step in numbers.items()}
+    return [replace(one, step=step, order=(step, -1, step)) if (step := steps.get(one.path)) is not None else one
+            for one in found]
+
+
+def _tells_epoch(path: Path) -> bool:
+    """Whether what a file holds says that its number is one of an epoch."""
+    if not path.name.endswith(TORCH_SUFFIXES):
+        return False
+    inside = scan_archive(path)
+    return inside.step is None and inside.epoch is not None
 
 
 class _Walk:
@@ -269,7 +294,7 @@ def _checkpoint_of(path: Path, root: Path) -> Path:
     parents = path.relative_to(root).parents[:-1]
     for parent in reversed(parents):
         place = root / parent
-        if STEP_DIRECTORY.search(parent.name) or is_numbered_place(parent.name, place.parent.name):
+        if STEP_DIRECTORY.search(parent.name) or _is_numbered(place):
             return place
     if path.name in MARKERS:
         holder = path.parent
@@ -281,6 +306,13 @@ def _checkpoint_of(path: Path, root: Path) -> Path:
         if is_numbered and not is_shard(path.name) and not STATE_FILE.search(path.name) and path.name not in RECORDS
         else path.parent
     )
+
+
+def _is_numbered(place: Path) -> bool:
+    """Whether a directory named by a bare number is a checkpoint: by its parent's name, or since Orbax wrote it."""
+    name = place.name
+    return is_numbered_place(name, place.parent.name) or (name.isdigit() and len(name) <= 12 and any(
+        (place / marker).is_file() for marker in ("_CHECKPOINT_METADATA", "_METADATA", "default/_METADATA")))
 
 
 def _split(groups: Mapping[Path, Mapping[Path, FileMark]]) -> dict[Path, Mapping[Path, FileMark]]:
@@ -312,7 +344,7 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
     name = path.name if is_directory else stem_of(path.name)
     record = read_record(path) if is_directory else StateRecord()
     named = None if is_directory and is_derived(name) else step_of(name)
-    if named is None and is_directory and is_numbered_place(name, path.parent.name):
+    if named is None and is_directory and _is_numbered(path):
         named = int(name)
     epoch = epoch_of(name)
     trailing = TRAILING_NUMBER.search(name) if not is_directory else None
@@ -320,8 +352,6 @@ def _checkpoint(path: Path, marks: Mapping[Path, FileMark]) -> Checkpoint:
     metrics = metrics_of(name)
     if step is None and epoch is None and not trailing and not is_directory and (
             path.name.endswith(TORCH_SUFFIXES)):
-        from harness.checkpoints.archives import scan_archive
-
         inside = scan_archive(path)
         step, epoch = inside.step, inside.epoch
     if step is None and epoch is None and not trailing and path.suffix == INSPECTED_SUFFIX and not is_directory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -42,6 +43,8 @@ STEP_DIRECTORY = re.compile(
 """A directory that is one checkpoint with all below it; `step2_finetune` only holds some."""
 SHARD = re.compile(r"(\d{5})-of-(\d{5})")
 TRAILING_NUMBER = re.compile(r"[-_.](\d{1,12})$")
+_SERIES = re.compile(
+    r"((?:model|ckpt|checkpoint|weights|net|state|params|snapshot)[-_.]?)(\d{1,12})", re.IGNORECASE)
 _METRIC = re.compile(r"(?:^|[-_])([A-Za-z][A-Za-z0-9_./]*)=(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?=$|[-_])", re.IGNORECASE)
 _HOLDS_NUMBERED = re.compile(r"checkpoint|ckpt|orbax|saved|weights", re.IGNORECASE)
 _START = re.compile(r"(^|[^a-z])(init|initial|base|start|orig|original|pretrained)([^a-z]|$)", re.IGNORECASE)
@@ -118,6 +121,25 @@ def is_derived(name: str) -> bool:
     plain = re.sub(r"-v\d+$", "", name)
     return step_of(plain) is not None and not STEP_DIRECTORY.search(plain) and "=" not in plain and bool(
         re.search(r"\d[-_.][A-Za-z][A-Za-z_-]*$", plain))
+
+
+def series_of(stem: str) -> tuple[str, int] | None:
+    """(what comes before, the number) of a name that is a model with a number and nothing else: model_120."""
+    match = _SERIES.fullmatch(stem)
+    return (match.group(1), int(match.group(2))) if match else None
+
+
+def are_steps(numbers: Iterable[int]) -> bool:
+    """Whether numbers of names that say no more are steps: at even distances of at least 2 from 0.
+
+    Distances of 1 are epochs, folds or seeds, and two numbers of which one doubles the other may be sizes.
+    """
+    rising = sorted(set(numbers))
+    gaps = {after - before for before, after in itertools.pairwise(rising)}
+    if len(gaps) != 1:
+        return False
+    (gap,) = gaps
+    return gap > 1 and rising[0] % gap == 0 and (len(rising) > 2 or rising[0] > gap)
 
 
 def is_numbered_place(name: str, parent: str) -> bool:

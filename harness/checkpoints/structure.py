@@ -47,12 +47,13 @@ def read_structure(one: Checkpoint) -> Structure:
 
 
 _BARE = "a bare pickle"
-_PLAIN_MODULES = (
-    "torch.", "collections.", "_codecs.", "numpy.core.multiarray.", "numpy._core.multiarray.", "numpy.dtype",
+_PLAIN_MODULES = ("torch.", "collections.", "_codecs.")
+_SAFE_MODULES = (
+    "numpy.core.multiarray.", "numpy._core.multiarray.", "numpy.dtype",
     "numpy.ndarray", "argparse.Namespace", "types.SimpleNamespace", "pathlib.", "datetime.",
 )
-"""As checkpoints/site/_safe_classes.py allows them."""
-_PLAIN_NAMES = frozenset(
+"""As checkpoints/site/_safe_classes.py allows them, in archives with weights."""
+_SAFE_NAMES = frozenset(
     f"{place}.{name}" for place in ("builtins", "__builtin__") for name in ("dict", "list", "int", "float", "str"))
 
 
@@ -63,7 +64,8 @@ def _pickle_notes(one: Checkpoint) -> list[str]:
         if not path.name.endswith(TORCH_SUFFIXES):
             continue
         facts = scan_archive(path)
-        odd = [name for name in facts.globals if not name.startswith(_PLAIN_MODULES) and name not in _PLAIN_NAMES]
+        odd = [name for name in facts.globals if not name.startswith(_PLAIN_MODULES) and not (
+            facts.may_hold_weights and (name.startswith(_SAFE_MODULES) or name in _SAFE_NAMES))]
         if facts.kind == "pickle":
             notes.append(f"{path.name}: {_BARE}, whose loading can run code")
         elif odd:

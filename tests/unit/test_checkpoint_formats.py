@@ -26,6 +26,7 @@ from harness.checkpoints.naming import metrics_of
 from harness.checkpoints.records import read_record
 from harness.checkpoints.save_errors import find_save_errors
 from harness.checkpoints.structure import format_of, read_structure
+from harness.errors import ConfigError
 
 CASES = Path(__file__).parent / "cases"
 REUSED_DIR = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -188,6 +189,50 @@ def test_orbax_steps_are_committed_by_their_metadata(tmp_path: Path) -> None:
     assert found["latest"] == str(tmp_path / "orbax" / "10") and not found["ok"]
     (tmp_path / "orbax" / "10" / "default" / "manifest.ocdbt").unlink()
     assert "manifest.ocdbt" in report(tmp_path)["checkpoints"][1]["problems"][0]
+
+
+def test_orbax_steps_need_no_telling_parent(tmp_path: Path) -> None:
+    """A CheckpointManager writes bare numbers into any directory; a number that holds none of it is no step."""
+    for step in (80, 120):
+        write(tmp_path / "ck" / str(step) / "_CHECKPOINT_METADATA", b"{}")
+        write(tmp_path / "ck" / str(step) / "default" / "_METADATA", b"{}")
+    write(tmp_path / "ck" / "7" / "model.keras")
+    found = find_checkpoints(tmp_path / "ck")
+    assert [(one.path.name, one.step) for one in found] == [("model.keras", None), ("80", 80), ("120", 120)]
+
+
+@pytest.mark.parametrize(("files", "steps"), [
+    (["model_40.pt", "model_80.pt", "model_120.pt"], [40, 80, 120]), (["net-80.pth", "net-120.pth"], [80, 120]),
+    (["weights100.h5", "weights200.h5", "weights300.h5"], [100, 200, 300]),
+    (["checkpoint_40.pth.tar"], [40]), (["ckpt_5.tar.pth"], [5]), (["model_0.pt", "model_10.pt", "model_20.pt"], [
+        0, 10, 20]),
+    (["model_1.pt", "model_2.pt", "model_3.pt"], [None] * 3), (["model_1234.pt"], [None]),
+    (["net_256.pt", "net_512.pt"], [None] * 2), (["net_64.pt", "net_128.pt", "net_256.pt"], [None] * 3),
+    (["resnet50.pt", "resnet100.pt", "resnet150.pt"], [None] * 3), (["model_7b.pt", "model_14b.pt"], [None] * 2),
+    (["gpt2_124.pt", "gpt2_248.pt", "gpt2_372.pt"], [None] * 3),
+])
+def test_models_with_a_number_are_steps_where_they_are_a_series(
+        files: list[str], steps: list[int | None], tmp_path: Path) -> None:
+    """Even distances from 0; epochs, seeds, folds and sizes are no steps."""
+    for name in files:
+        torch.save({"w": torch.ones(1)}, tmp_path / name)
+    found = {one.path.name: one.step for one in find_checkpoints(tmp_path)}
+    assert [found[name] for name in files] == steps
+
+
+def test_series_whose_files_tell_an_epoch_has_no_steps(tmp_path: Path) -> None:
+    """What stands in the file beats a guess at its name."""
+    for epoch in (10, 20, 30):
+        torch.save({"w": torch.ones(1), "epoch": epoch}, tmp_path / f"model_{epoch}.pt")
+    assert [one.step for one in find_checkpoints(tmp_path)] == [None] * 3
+
+
+def test_file_that_is_no_checkpoint_is_a_wrong_argument(tmp_path: Path) -> None:
+    """And not a directory without any."""
+    with pytest.raises(ConfigError, match=r"notes\.txt: no checkpoint by its name"):
+        report(write(tmp_path / "notes.txt"))
+    (tmp_path / "empty").mkdir()
+    assert not report(tmp_path / "empty")["ok"]
 
 
 def test_distributed_checkpoint_needs_its_metadata(tmp_path: Path) -> None:
@@ -380,6 +425,17 @@ def test_any_pickle_is_only_listed(tmp_path: Path, data: bytes) -> None:
     with zipfile.ZipFile(buffer, "w") as made:
         made.writestr("a/data.pkl", data)
     scan_archive(write(tmp_path / "a.pt", buffer.getvalue()))
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    (b'{"weight_map": 3}', "its weight_map is no mapping of tensor names to files"),
+    (b'{"metadata": {}}', "it has no weight_map"), (b"[1]", "it is no mapping"), (b"{", "it is no JSON"),
+])
+def test_bad_index_says_what_is_wrong_with_it(text: bytes, told: str, tmp_path: Path) -> None:
+    """In words of the file, and not of what reads it."""
+    held, _ = held_tensors([model(tmp_path / "model.safetensors")])
+    (problem,) = read_index(write(tmp_path / "model.safetensors.index.json", text), held).problems
+    assert told in problem and "Error" not in problem
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=REUSED_DIR)

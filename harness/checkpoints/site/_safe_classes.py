@@ -16,25 +16,46 @@ Each is safe because making it runs no code that the checkpoint could choose:
 import argparse
 import builtins
 import collections
+import contextlib
 import datetime
 import pathlib
+import re
 import types
+import zipfile
 
 NUMPY = ("numpy._core.multiarray", "numpy.core.multiarray")
 """Where numpy 2 and numpy 1 say that their functions lie."""
+_STORAGES = re.compile(rb"ctorch[.\w]*\n(Float|Double|Half|BFloat16|Untyped|Complex\w+)Storage\n")
 
 
-def allow():
-    """Let torch.load(weights_only=True) make them in this process; older versions of torch have no way to be told."""
+def allowed(path):
+    """A context in which torch.load(weights_only=True) may make them, for an archive that stores floating values.
+
+    Another has no weights that would be worth it: a generator's state alone stays refused. Versions of torch that
+    cannot be told of classes by the names of a pickle refuse as before.
+    """
     import torch
 
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        return
+    if not _stores_weights(path):
+        return contextlib.nullcontext()
     try:
-        torch.serialization.add_safe_globals(classes())
-    except (TypeError, ValueError, AttributeError):
-        # Before names could be given, a class went by its own.
-        torch.serialization.add_safe_globals([item for item, name in classes() if hasattr(item, "__qualname__")])
+        from torch._weights_only_unpickler import _get_user_allowed_globals
+
+        with torch.serialization.safe_globals(classes()):
+            _get_user_allowed_globals()
+        return torch.serialization.safe_globals(classes())
+    except Exception:
+        return contextlib.nullcontext()
+
+
+def _stores_weights(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(_STORAGES.search(archive.read(name)) for name in archive.namelist()
+                       if name.endswith("data.pkl"))
+    except Exception:
+        # Without checksums, or damaged: torch says so itself.
+        return False
 
 
 def classes():

@@ -19,9 +19,9 @@ def restricted_load(path, request, answer):
     import torch
 
     if zipfile.is_zipfile(path):
-        _safe_classes.allow()
         try:
-            return torch.load(path, map_location="cpu", weights_only=True)
+            with _safe_classes.allowed(path):
+                return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             why = refusal(path, error)
         except RuntimeError as error:
