@@ -7,7 +7,9 @@ steps. On torch its optimizers are its own classes, which torch's hooks do not s
 from __future__ import annotations
 
 import json
+import re
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,11 @@ EPOCH_NAMES = ("epochs", "num_epochs", "max_epochs", "n_epochs")
 LOSS_TAGS = (r"^(epoch_|batch_)?loss$", r"^val_loss$", r"^evaluation_loss_vs_iterations$")
 LR_TAGS = (r"^(epoch_)?(lr|learning_rate)$",)
 EVAL_TAGS = (r"^val_", r"^(validation|evaluation)[/_]")
+
+BACKEND = "KERAS_BACKEND"
+_BACKEND = re.compile(
+    r"""(?m)^[^#\n]*\benviron(?:(?P<default>\.setdefault\()|\[)\s*["']KERAS_BACKEND["']\s*(?:\]\s*=|,)\s*"""
+    r"""["'](?P<name>[a-z]+)["']""")
 
 
 class KerasAdapter:
@@ -83,6 +90,22 @@ class KerasAdapter:
             ending = "" if len(rates) > 1 and len(set(rates)) == 1 else ".peak_logged"
             values |= {f"{name}{ending}": max(rates) for name in ("learning_rate", "lr")}
         return effective.values_of(values, str(models[0]))
+
+
+def backend_of(files: Iterable[Path], given: str | None) -> str:
+    """The backend that a program itself sets by a literal, `os.environ["KERAS_BACKEND"] = "jax"`, else `given`.
+
+    What `setdefault` sets counts where nothing is given; several contradict each other, so that none counts. Files
+    that cannot be read count as none.
+    """
+    found = set[str]()
+    for path in files:
+        try:
+            found |= {match["name"] for match in _BACKEND.finditer(path.read_text("utf-8", "replace"))
+                      if not (given and match["default"])}
+        except OSError:
+            continue
+    return found.pop() if len(found) == 1 else given or ""
 
 
 def _optimizer(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +15,10 @@ from harness.checkpoints.marks import MARKED, Seen, is_delivered, seen_by
 from harness.checkpoints.naming import INSPECTED_SUFFIX, is_named_aside, is_named_start, likeliest_delivered
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.targets import is_adapter, parts_of, starts_of, target_of
+from harness.command.parse import parse_command
+from harness.command.shell_text import inner_command
+from harness.frameworks.keras import BACKEND, backend_of
+from harness.frameworks.settings import Settings
 from harness.judge.saved import Saved, best_checkpoint, saved_checkpoints
 from harness.record import outdir
 from harness.record.journal import Journal
@@ -35,6 +40,14 @@ def reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bo
         journal.write("evidence-lost", message=f"no checkpoint was reloaded: {error!r}"[:500])
 
 
+def _environment(plan: Plan) -> dict[str, str]:
+    """The trainer's, with the backend of Keras that the program sets itself, which wins over one that it is given."""
+    command = inner_command(parse_command(shlex.join(plan.argv), plan.spec.workdir))
+    program = Settings(command, plan.spec.workdir).program
+    backend = backend_of((module.path for module in program.modules), plan.environment.get(BACKEND))
+    return {**plan.environment, **({BACKEND: backend} if backend else {})}
+
+
 def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], bool]) -> None:
     out_dir = plan.spec.out_dir
     with open_record(out_dir) as record:
@@ -49,7 +62,7 @@ def _reload_delivered(plan: Plan, journal: Journal, is_cancelled: Callable[[], b
     base = start if start is not None and start.is_dir() and not is_adapter(start) else None
     base = Path(plan.facts.base_weights) if plan.facts.base_weights else base
     where = Surroundings(
-        interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=plan.environment,
+        interpreter=plan.interpreter or Path(sys.executable), workdir=plan.spec.workdir, environ=_environment(plan),
         allow_pickle=plan.spec.allow_pickle, time_limit_s=plan.spec.reload_timeout_s, is_cancelled=is_cancelled)
     function = function_of(plan.spec.reload_with) if plan.spec.reload_with else None
     own = [one for item in saved if item.status != "damaged" and (one := _of(found, out_dir, item.path)) is not None]

@@ -39,12 +39,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return save
 
 
-def loaded(place: Path, step: int, function: str = "") -> dict[str, Any]:
+def loaded(place: Path, step: int, function: str = "", backend: str = "torch") -> dict[str, Any]:
     """The child's answer about the checkpoint of a step, with the first one as its start."""
     own = find_checkpoints(place)
     one = next(one for one in own if one.step == step)
     where = Surroundings(
-        interpreter=Path(sys.executable), workdir=place, environ={**os.environ, "KERAS_BACKEND": "torch"},
+        interpreter=Path(sys.executable), workdir=place, environ={**os.environ, "KERAS_BACKEND": backend},
         function=parse_function(function, PROGRAM.parent) if function else None)
     return reload_checkpoint(replace(target_of(one), starts=starts_of(one, own, None)), where)
 
@@ -82,3 +82,11 @@ def test_model_is_used_by_the_users_function(kind: str, saved: Callable[[str], P
     assert list(found["function"]["metrics"]) == ["val_loss" if kind == "keras-weights" else "eval_loss"]
     if kind == "flax":
         assert loaded(saved(kind), 20, function)["forward_ok"] is False
+
+
+def test_keras_loads_where_nothing_names_a_backend(saved: Callable[[str], Path], tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configured one, tensorflow, is not installed; torch is."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    answer = loaded(saved("keras"), 5, backend="")
+    assert (answer["status"], answer["forward_ok"]) == ("ok", True), answer

@@ -9,6 +9,7 @@ import pytest
 
 from harness.command.parse import parse_command, with_arguments
 from harness.frameworks.base import FrameworkFacts, Preparation
+from harness.frameworks.keras import backend_of
 from harness.frameworks.registry import detect, effective_values
 from harness.spec import RunSpec
 
@@ -262,3 +263,18 @@ def test_place_to_save_by_a_flag_of_an_own_name(
     _, facts = prepared(tmp_path, f"python t.py {arguments}")
     found = tuple(str(Path(root).relative_to(tmp_path)) for root in facts.checkpoint_roots)
     assert (found, facts.checkpoint_asked) == (places, False)
+
+
+@pytest.mark.parametrize(("source", "given", "backend"), [
+    ('import os\nos.environ["KERAS_BACKEND"] = "jax"\nimport keras\n', None, "jax"),
+    ("from os import environ\nenviron['KERAS_BACKEND']='torch'\n", "tensorflow", "torch"),
+    ('os.environ.setdefault("KERAS_BACKEND", "torch")\n', None, "torch"),
+    ('os.environ.setdefault("KERAS_BACKEND", "torch")\n', "jax", "jax"),
+    ('# os.environ["KERAS_BACKEND"] = "jax"\n', None, ""),
+    ("os.environ['KERAS_BACKEND'] = args.backend\n", "jax", "jax"),
+    ('os.environ["KERAS_BACKEND"] = "jax"\nos.environ["KERAS_BACKEND"] = "torch"\n', None, ""), ("", None, ""),
+])
+def test_backend_that_a_program_sets(source: str, given: str | None, backend: str, tmp_path: Path) -> None:
+    """By a literal; what is given in the environment else."""
+    (tmp_path / "train.py").write_text(source)
+    assert backend_of([tmp_path / "train.py", tmp_path / "gone.py"], given) == backend

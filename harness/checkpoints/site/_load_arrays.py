@@ -7,6 +7,7 @@ from _answer import Broken, Refused
 
 def load_keras(request, answer):
     """The model as Keras saved it, without code of its own, and one forward pass on zeros and ones."""
+    choose_backend()
     import keras
     import numpy as np
 
@@ -35,6 +36,24 @@ def load_keras(request, answer):
     if not answer.fields["forward_ok"]:
         answer.fields["error_kind"] = "forward"
         answer.fail("a forward pass gives values that are not finite")
+
+
+def choose_backend():
+    """Where nothing names the backend of Keras and the one of its configuration is missing, one that is installed."""
+    import json
+    import os
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    home = Path(os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser())
+    try:
+        configured = str(json.loads((home / "keras.json").read_text("utf-8")).get("backend", "tensorflow"))
+    except (OSError, ValueError, AttributeError, RuntimeError):
+        configured = "tensorflow"
+    named = os.environ.get("KERAS_BACKEND")
+    if not named and find_spec(configured) is None:
+        os.environ["KERAS_BACKEND"] = next(
+            (name for name in ("torch", "jax", "tensorflow") if find_spec(name) is not None), configured)
 
 
 def load_keras_weights(request, answer):
