@@ -23,6 +23,7 @@ from harness.checkpoints.targets import target_of
 from harness.command.parse import parse_command
 from harness.frameworks.classes import find_sources
 from harness.frameworks.settings import Settings
+from tests.landlock import can_confine
 
 Change = Callable[[dict[str, torch.Tensor]], None]
 PROGRAM = Path(__file__).parent / "programs" / "lit_arguments.py"
@@ -58,7 +59,7 @@ def test_healthy_checkpoint_is_passed_forward(name: str, trained: Path, tmp_path
     answer = loaded(trained, tmp_path, name)
     assert (answer["adapter"], answer["status"], answer["missing"], answer["mismatched"]) == (
         "lightning", "ok", [], []), answer
-    assert answer["forward_ok"] is True, answer
+    assert answer["forward_ok"] is (True if can_confine() or name == "kept" else None), answer
 
 
 def drop(state: dict[str, torch.Tensor]) -> None:

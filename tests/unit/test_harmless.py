@@ -137,8 +137,8 @@ def test_confined_process_changes_nothing_outside_of_its_own_directory(tmp_path:
     done = subprocess.run(command, cwd=own, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     if not found["told"]:
-        assert found["version"] < 3
-        pytest.skip("this kernel has no Landlock of version 3")
+        assert found["version"] < 3 and not found["refused"]
+        return
     assert found["refused"] == sorted(["write", "append", "remove", "rename", "truncate", "take", "make", "link",
                                        "start", "import", "thread"])
     assert found["stopped"] == {} and (users / "kept.txt").read_text() == "kept"

@@ -26,8 +26,10 @@ from harness.checkpoints.targets import target_of
 from harness.command.parse import parse_command
 from harness.frameworks.classes import Sources, find_sources
 from harness.frameworks.settings import Settings
+from tests.landlock import can_confine
 
 SITE = Path(checkpoints.__file__).parent / "site"
+IS_CONFINED = can_confine()
 
 NET = """
 import torch
@@ -79,7 +81,13 @@ def loaded(saved: Any, place: Path) -> dict[str, Any]:
     where = Surroundings(interpreter=Path(sys.executable), workdir=place, environ=os.environ)
     answer = reload_checkpoint(target, where)
     assert not (place / "ran").exists() and answer["adapter"] == "torch"
-    return answer
+    if IS_CONFINED:
+        return answer
+    # An older kernel: the second child says so, and its code is asked by itself.
+    assert (answer["status"], answer["forward_ok"]) == ("ok", None)
+    assert any("Landlock" in note for note in answer["notes"])
+    found = looked_at(saved, place)
+    return {**answer, **{key: found[key] for key in ("missing", "forward_ok", "notes", "doubts") if key in found}}
 
 
 def looked_at(saved: Any, place: Path, command: str = "python train.py") -> dict[str, Any]:
@@ -113,6 +121,8 @@ def _answer(request: dict[str, Any], pipe: Any) -> None:
     sys.path.insert(0, str(SITE))
     torch.set_num_threads(1)
     os.chdir(tempfile.mkdtemp())
+    if not IS_CONFINED:
+        importlib.import_module("_model").confine = lambda place, files: True
     pipe.send(importlib.import_module("_reload").answer_to(request))
 
 
