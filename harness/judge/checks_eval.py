@@ -44,7 +44,9 @@ def _of_reload(seen: Observation, item: dict[str, Any]) -> Iterator[Check]:
     """A check for each value that one reload gave."""
     function, own = item.get("function"), _numbers({"eval_loss": item.get("eval_loss")})
     for metric, value in own.items():
-        if one := compared(seen, item, metric, value, ""):
+        # Nobody asked for it: a model that was saved between two evaluations has none to be held against.
+        logged = search(seen, item, metric, value)[0]
+        if logged is not None and (logged.at or logged.agreeing) and (one := compared(seen, item, metric, value, "")):
             yield one
     if isinstance(function, dict):
         yield from _of_function(seen, item, function)
