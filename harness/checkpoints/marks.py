@@ -117,7 +117,9 @@ def told(held: Held, seen: Seen, files: Iterable[Path] = ()) -> Told:
         has_room = all(len(values.get(tuple(mark["shape"]), ())) >= wanted[tuple(mark["shape"])] for mark in group)
         if answer.word == UNLIKE and (seen.unmarked or (is_found and not has_room)):
             answers[number] = Told(word=MOVED)
-        elif answer.word == MOVED and not seen.unmarked and is_partly_unlike(group, values, wanted):
+        # What was found exactly is proven; tensors that were cast beside it are not by that.
+        open_ = group if answer.word == MOVED else [mark for mark in group if not found.get(_kind(mark))]
+        if answer.word in (MOVED, PROVED) and not seen.unmarked and is_partly_unlike(open_, values, wanted):
             answers[number] = Told(word=UNLIKE)
     worst = next((one for word in (HELD, STALE, UNLIKE, DOUBT, PROVED, MOVED) for one in answers if one.word == word),
                  Told())

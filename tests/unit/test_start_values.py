@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from harness import checkpoints
 from harness.checkpoints.command import Asked, checkpoints_report
 from harness.checkpoints.inventory import Checkpoint, find_checkpoints
-from harness.checkpoints.marks import Seen
+from harness.checkpoints.likeness import positions
+from harness.checkpoints.marks import Seen, told_by_files
 from harness.checkpoints.reload import Start, Surroundings, reload_checkpoint
 from harness.checkpoints.sameness import equal_earlier
 from harness.checkpoints.structure import read_structure
@@ -210,6 +211,22 @@ def test_start_beside_the_trained_is_no_fault(
     torch.save(state, tmp_path / "model.pt")
     answer = loaded(find_checkpoints(tmp_path)[-1], (), tmp_path, seen=Seen(marks=tuple(marks_of_start(last=last))))
     assert (answer["status"], answer["marks"]) == ("ok", told), answer
+
+
+@pytest.mark.parametrize(("seed", "told"), [(5, "moved"), (6, "unlike")])
+def test_what_was_cast_beside_an_exact_norm_is_looked_at_too(seed: int, told: str, tmp_path: Path) -> None:
+    """A norm in float32 that is the trained one proves nothing of the matrices that were saved in bfloat16."""
+    start, norm = large(5)["a.weight"], torch.linspace(0.5, 1.5, 64)
+    kept = tuple(start.flatten()[list(positions(start.numel()))].tolist())
+    last = tuple(value * 1.1 for value in kept)
+    seen = Seen(marks=(
+        mark(torch.ones(64), last=mark(norm)["sha256"], alike=1, values=(1.0,) * 64, values_last=tuple(norm.tolist())),
+        mark(start, last=mark(start * 1.1)["sha256"], alike=1, values=kept, values_last=last)))
+    matrix = (large(seed)["a.weight"] * 1.1).to(torch.bfloat16)
+    for suffix, save in (("pt", torch.save), ("safetensors", save_file)):
+        save({"norm.weight": norm, "a.weight": matrix}, tmp_path / f"model.{suffix}")
+    assert loaded(find_checkpoints(tmp_path / "model.pt")[-1], (), tmp_path, seen=seen)["marks"] == told
+    assert told_by_files([tmp_path / "model.safetensors"], seen).word == told
 
 
 @pytest.mark.parametrize(("state", "told"), [
