@@ -73,9 +73,11 @@ def _asked_mode(seen: Observation) -> list[Check]:
     """What the program's own evaluation mode tells; where --eval-check asked for it, that it tells nothing."""
     found, open_ = _by_its_own_mode(seen)
     reloaded = any(item.get("status") == "ok" for item in reloads_of(seen))
-    if found or open_ or not seen.record.spec.eval_check or not reloaded or (
-            check_exit(seen).status is CheckStatus.FAILED):
+    if found or not seen.record.spec.eval_check or not reloaded or check_exit(seen).status is CheckStatus.FAILED:
         return found
+    if open_:
+        return [unproven(NAME, Reason.EVAL_CHECK_NOT_MADE, EXPECTED, open_,
+                         "no other checkpoint shows whether this mode evaluates as the run did")]
     entries = [entry for entry in seen.record.every("own-evaluation") if not entry.get("is_control")]
     given = ", ".join(f"{metric}={value:.6g}" for entry in entries
                       for metric, value in list(_numbers(entry.get("metrics")).items())[:4])
